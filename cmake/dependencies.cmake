@@ -1,0 +1,61 @@
+# What the library and its development targets stand on: the system's package where there is one, a pinned source
+# otherwise.
+include(FetchContent)
+
+# Eigen 3.4 ... 5.x, xsimd 8.1 ... 14. Their version files refuse a newer major, so the floor is checked here.
+find_package(Eigen3 CONFIG QUIET)
+if(NOT TARGET Eigen3::Eigen)
+  set(EIGEN_BUILD_TESTING OFF)
+  set(EIGEN_BUILD_DOC OFF)
+  FetchContent_Declare(Eigen3 GIT_REPOSITORY https://gitlab.com/libeigen/eigen.git GIT_TAG 3.4.0 GIT_SHALLOW ON SYSTEM)
+  FetchContent_MakeAvailable(Eigen3)
+elseif(Eigen3_VERSION VERSION_LESS 3.4)
+  message(FATAL_ERROR "ashlar needs Eigen 3.4 or newer, found ${Eigen3_VERSION}")
+endif()
+
+find_package(xsimd CONFIG QUIET)
+if(NOT TARGET xsimd)
+  FetchContent_Declare(xsimd GIT_REPOSITORY https://github.com/xtensor-stack/xsimd.git GIT_TAG 8.1.0 GIT_SHALLOW ON
+                       SYSTEM)
+  FetchContent_MakeAvailable(xsimd)
+elseif(xsimd_VERSION VERSION_LESS 8.1)
+  message(FATAL_ERROR "ashlar needs xsimd 8.1 or newer, found ${xsimd_VERSION}")
+endif()
+include(${CMAKE_CURRENT_LIST_DIR}/xsimd.cmake)
+
+if(ASHLAR_BUILD_TESTS)
+  find_package(Catch2 CONFIG QUIET)
+  if(NOT TARGET Catch2::Catch2)
+    FetchContent_Declare(Catch2 GIT_REPOSITORY https://github.com/catchorg/Catch2.git GIT_TAG v3.7.1 GIT_SHALLOW ON
+                         SYSTEM)
+    FetchContent_MakeAvailable(Catch2)
+    list(APPEND CMAKE_MODULE_PATH ${catch2_SOURCE_DIR}/extras)
+  endif()
+endif()
+
+if(ASHLAR_BUILD_BENCHMARKS)
+  find_package(benchmark CONFIG QUIET)
+  if(NOT TARGET benchmark::benchmark)
+    set(BENCHMARK_ENABLE_TESTING OFF)
+    FetchContent_Declare(benchmark GIT_REPOSITORY https://github.com/google/benchmark.git GIT_TAG v1.9.0 GIT_SHALLOW ON
+                         SYSTEM)
+    FetchContent_MakeAvailable(benchmark)
+  endif()
+endif()
+
+if(ASHLAR_BUILD_TESTS OR ASHLAR_BUILD_BENCHMARKS OR ASHLAR_BUILD_EXAMPLES OR ASHLAR_BUILD_FUZZERS)
+  find_package(nlohmann_json CONFIG QUIET)
+  if(NOT TARGET nlohmann_json::nlohmann_json)
+    FetchContent_Declare(nlohmann_json GIT_REPOSITORY https://github.com/nlohmann/json.git GIT_TAG v3.11.3
+                         GIT_SHALLOW ON SYSTEM)
+    FetchContent_MakeAvailable(nlohmann_json)
+  endif()
+endif()
+
+if(ASHLAR_BUILD_EXAMPLES)
+  find_package(CLI11 CONFIG QUIET)
+  if(NOT TARGET CLI11::CLI11)
+    FetchContent_Declare(CLI11 GIT_REPOSITORY https://github.com/CLIUtils/CLI11.git GIT_TAG v2.4.2 GIT_SHALLOW ON SYSTEM)
+    FetchContent_MakeAvailable(CLI11)
+  endif()
+endif()

@@ -1,0 +1,32 @@
+# How our own targets are compiled: warnings are errors, the library is an ordinary include, one instruction set.
+if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+  set(CMAKE_BUILD_TYPE Release)
+endif()
+set(CMAKE_CXX_EXTENSIONS OFF)
+
+add_library(ashlar_development INTERFACE)
+target_link_libraries(ashlar_development INTERFACE ashlar::ashlar nlohmann_json::nlohmann_json)
+set(cxx $<COMPILE_LANGUAGE:CXX>)
+target_compile_options(ashlar_development INTERFACE
+  "$<${cxx}:-Wall;-Wextra;-Wpedantic;-Wconversion;-Wshadow;-Werror>")
+if(ASHLAR_ARCH)
+  target_compile_options(ashlar_development INTERFACE $<${cxx}:-march=${ASHLAR_ARCH}>)
+endif()
+if(ASHLAR_SANITIZE)
+  target_compile_options(ashlar_development INTERFACE
+    "$<${cxx}:-fsanitize=${ASHLAR_SANITIZE};-fno-sanitize-recover=all;-fno-omit-frame-pointer>")
+  target_link_options(ashlar_development INTERFACE -fsanitize=${ASHLAR_SANITIZE})
+endif()
+
+# nvcc compiles the .cuh forms wherever it is found.
+if(ASHLAR_CUDA)
+  include(CheckLanguage)
+  check_language(CUDA)
+  if(CMAKE_CUDA_COMPILER)
+    if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+      set(CMAKE_CUDA_ARCHITECTURES 80)
+    endif()
+    enable_language(CUDA)
+    set(CMAKE_CUDA_STANDARD 20)
+  endif()
+endif()

@@ -1,0 +1,150 @@
+// A thin layer over xsimd: the vector of the target's widest instruction set, and the names that changed between
+// xsimd 8 and 14.
+//
+//   for (; i + simd::width<float> <= n; i += simd::width<float>)
+//     simd::store(y + i, simd::fma(a, simd::load(x + i), simd::load(y + i)));
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <xsimd/xsimd.hpp>
+
+#include "ashlar/core/config.hpp"
+#include "ashlar/core/scalar.hpp"
+
+#if defined(__F16C__)
+#include <immintrin.h>
+#endif
+
+namespace ashlar::simd {
+
+template <class T>
+using batch = xsimd::batch<T>;
+template <class T>
+using mask = typename batch<T>::batch_bool_type;
+
+/// Lanes of a batch.
+template <class T>
+inline constexpr Index width = static_cast<Index>(batch<T>::size);
+
+/// Vector registers the target has; tiles are sized so that their accumulators stay in them.
+#if defined(__AVX512F__) || defined(__aarch64__)
+inline constexpr int registers = 32;
+#else
+inline constexpr int registers = 16;
+#endif
+
+template <class T>
+batch<T> load(const T* from) {
+  return batch<T>::load_unaligned(from);
+}
+template <class T>
+void store(T* to, const batch<T>& x) {
+  x.store_unaligned(to);
+}
+template <class T>
+batch<T> fma(const batch<T>& a, const batch<T>& b, const batch<T>& c) {
+  return xsimd::fma(a, b, c);
+}
+
+template <class T>
+T reduce_add(const batch<T>& x) {
+#if XSIMD_VERSION_MAJOR >= 10
+  return xsimd::reduce_add(x);
+#else
+  return xsimd::hadd(x);
+#endif
+}
+template <class T>
+T reduce_max(const batch<T>& x) {
+  alignas(64) T lanes[batch<T>::size];
+  x.store_aligned(lanes);
+  return *std::max_element(lanes, lanes + batch<T>::size);
+}
+template <class T>
+T reduce_min(const batch<T>& x) {
+  alignas(64) T lanes[batch<T>::size];
+  x.store_aligned(lanes);
+  return *std::min_element(lanes, lanes + batch<T>::size);
+}
+
+/// Sum of a[i] b[i]. Four accumulators hide the latency of the additions.
+template <class T>
+T dot(const T* a, const T* b, Index n) {
+  constexpr Index w = width<T>;
+  batch<T> s0(T{0}), s1(T{0}), s2(T{0}), s3(T{0});
+  Index i = 0;
+  for (; i + 4 * w <= n; i += 4 * w) {
+    s0 = fma(load(a + i), load(b + i), s0);
+    s1 = fma(load(a + i + w), load(b + i + w), s1);
+    s2 = fma(load(a + i + 2 * w), load(b + i + 2 * w), s2);
+    s3 = fma(load(a + i + 3 * w), load(b + i + 3 * w), s3);
+  }
+  for (; i + w <= n; i += w) s0 = fma(load(a + i), load(b + i), s0);
+  T sum = reduce_add((s0 + s1) + (s2 + s3));
+  for (; i < n; ++i) sum += a[i] * b[i];
+  return sum;
+}
+
+namespace detail {
+
+/// The body works on a fixed number of elements, so that every optimisation level turns it into vectors.
+inline constexpr Index convert_chunk = 16;
+
+inline void to_float_chunk(const bfloat16* from, float* to) {
+  std::uint16_t bits[convert_chunk];
+  std::memcpy(bits, from, sizeof bits);
+  std::uint32_t wide[convert_chunk];
+  for (Index i = 0; i < convert_chunk; ++i) wide[i] = static_cast<std::uint32_t>(bits[i]) << 16;
+  std::memcpy(to, wide, sizeof wide);
+}
+
+inline void to_storage_chunk(const float* from, bfloat16* to) {
+  std::uint32_t wide[convert_chunk];
+  std::memcpy(wide, from, sizeof wide);
+  std::uint16_t bits[convert_chunk];
+  for (Index i = 0; i < convert_chunk; ++i) {
+    const std::uint32_t rounded = (wide[i] + 0x7FFFu + ((wide[i] >> 16) & 1u)) >> 16;
+    bits[i] = static_cast<std::uint16_t>((wide[i] & 0x7FFFFFFFu) > 0x7F800000u ? 0x7FC0u : rounded);
+  }
+  std::memcpy(static_cast<void*>(to), bits, sizeof bits);
+}
+
+#if defined(__F16C__)
+inline void to_float_chunk(const half* from, float* to) {
+  for (Index i = 0; i < convert_chunk; i += 8)
+    _mm256_storeu_ps(to + i, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i))));
+}
+inline void to_storage_chunk(const float* from, half* to) {
+  for (Index i = 0; i < convert_chunk; i += 8)
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(to + i), _mm256_cvtps_ph(_mm256_loadu_ps(from + i), 0));
+}
+#endif
+
+}  // namespace detail
+
+/// to[i] = from[i], exactly.
+template <Storage F>
+void convert(const F* from, float* to, Index n) {
+  Index i = 0;
+  if constexpr (requires { detail::to_float_chunk(from, to); })
+    for (; i + detail::convert_chunk <= n; i += detail::convert_chunk) detail::to_float_chunk(from + i, to + i);
+  for (; i < n; ++i) to[i] = to_float(from[i]);
+}
+
+/// to[i] = from[i] rounded to nearest, ties to even. NaN stays NaN.
+template <Storage F>
+void convert(const float* from, F* to, Index n) {
+  Index i = 0;
+  if constexpr (requires { detail::to_storage_chunk(from, to); })
+    for (; i + detail::convert_chunk <= n; i += detail::convert_chunk) detail::to_storage_chunk(from + i, to + i);
+  for (; i < n; ++i) to[i] = round_to<F>(from[i]);
+}
+
+template <Real T>
+void convert(const T* from, T* to, Index n) {
+  std::copy_n(from, n, to);
+}
+
+}  // namespace ashlar::simd

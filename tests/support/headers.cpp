@@ -1,0 +1,1 @@
+// Compiled once: the headers every test program shares.
