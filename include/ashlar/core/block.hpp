@@ -43,11 +43,14 @@ class HostBlock {
 
   template <class F>
   void for_each(Index n, F&& f) {
+    struct Restore {
+      int& thread;
+      ~Restore() { thread = everyone; }
+    } restore{thread_};
     for (Index i = 0; i < n; ++i) {
       thread_ = static_cast<int>(i % threads_);
       f(i);
     }
-    thread_ = everyone;
   }
 
   void sync() {

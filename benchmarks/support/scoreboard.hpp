@@ -1,0 +1,66 @@
+// How a kernel gets onto the scoreboard. Register the library's form and what a user would write instead under the same
+// kernel and size; the runner measures the roofs of this machine first, then all of them in one process, and prints
+// each kernel's share of its roof and its ratio to the best alternative.
+//
+//   const bool registered = [] {
+//     for (Index n : {4096, 65536}) {
+//       const std::string size = message("N=", n);
+//       scoreboard::add({"attention.lightning.forward", size, "ashlar", {.flops = 24576.0 * n}}, [=] {
+//         auto q = ...;                                        // set-up, not timed, when the case is about to run
+//         return [q = std::move(q)]() mutable { ... };         // timed
+//       });
+//       scoreboard::add({"attention.lightning.forward", size, "quadratic"}, [=] { ... });
+//     }
+//     return true;
+//   }();
+#pragma once
+
+#include <benchmark/benchmark.h>
+
+#include <functional>
+#include <string>
+#include <utility>
+
+#include "ashlar/core/config.hpp"
+#include "ashlar/core/error.hpp"
+
+namespace ashlar::scoreboard {
+
+/// What one call has to do at least. The share of the roof follows from whichever is given.
+struct Work {
+  double flops = 0;  ///< useful floating-point operations, against the measured GEMM rate
+  double bytes = 0;  ///< bytes read plus bytes written, against the measured copy bandwidth
+  double exps = 0;   ///< exponentials, against the measured rate of simd exp
+};
+
+struct Case {
+  std::string kernel;   ///< "<field>.<module>.<operation>"
+  std::string size;     ///< "N=4096 D=64"
+  std::string variant;  ///< "ashlar", or the name of the alternative
+  Work work = {};
+  int threads = 1;
+};
+
+namespace detail {
+void remember(const Case& entry);
+void limit_threads(int threads);
+}  // namespace detail
+
+/// Registers one case. `setup()` returns the callable that is timed.
+template <class Setup>
+void add(const Case& entry, Setup setup) {
+  detail::remember(entry);
+  const std::string name = entry.kernel + "/" + entry.size + "/" + entry.variant;
+  const int threads = entry.threads;
+  benchmark::RegisterBenchmark(name.c_str(), [setup, threads](benchmark::State& state) {
+    detail::limit_threads(threads);
+    auto call = setup();
+    call();  // touches the memory and warms the caches
+    for (auto _ : state) {
+      call();
+      benchmark::ClobberMemory();
+    }
+  })->UseRealTime()->Unit(benchmark::kMicrosecond);
+}
+
+}  // namespace ashlar::scoreboard
