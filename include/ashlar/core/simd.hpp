@@ -8,12 +8,13 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <utility>
 #include <xsimd/xsimd.hpp>
 
 #include "ashlar/core/config.hpp"
 #include "ashlar/core/scalar.hpp"
 
-#if defined(__F16C__)
+#if defined(__F16C__) || defined(__AVX512F__)
 #include <immintrin.h>
 #endif
 
@@ -43,9 +44,17 @@ template <class T>
 void store(T* to, const batch<T>& x) {
   x.store_unaligned(to);
 }
+/// a b + c, in one rounding where the target has the instruction.
 template <class T>
 batch<T> fma(const batch<T>& a, const batch<T>& b, const batch<T>& c) {
+#if defined(__AVX512F__)  // xsimd 8 multiplies and adds here
+  if constexpr (sizeof(T) == 4)
+    return _mm512_fmadd_ps(a, b, c);
+  else
+    return _mm512_fmadd_pd(a, b, c);
+#else
   return xsimd::fma(a, b, c);
+#endif
 }
 
 template <class T>
@@ -85,6 +94,29 @@ T dot(const T* a, const T* b, Index n) {
   T sum = reduce_add((s0 + s1) + (s2 + s3));
   for (; i < n; ++i) sum += a[i] * b[i];
   return sum;
+}
+
+/// to[j * to_stride + i] = from[i * from_stride + j] for one block of width x width elements. Interleaving row i with row
+/// i + width/2 rotates the bits of (row, column) by one; log2(width) rounds exchange row and column.
+template <Real T>
+void transpose_block(const T* from, Index from_stride, T* to, Index to_stride) {
+  constexpr int w = static_cast<int>(width<T>);
+  typedef T Lanes __attribute__((vector_size(w * sizeof(T))));
+  Lanes rows[w], next[w];
+  for (int i = 0; i < w; ++i) std::memcpy(&rows[i], from + i * from_stride, sizeof(Lanes));
+  const auto zip = []<std::size_t... I>(const Lanes& a, const Lanes& b, int half, std::index_sequence<I...>) -> Lanes {
+    return half == 0 ? __builtin_shufflevector(a, b, static_cast<int>(I / 2 + (I % 2) * w)...)
+                     : __builtin_shufflevector(a, b, static_cast<int>(w / 2 + I / 2 + (I % 2) * w)...);
+  };
+  constexpr std::make_index_sequence<w> lanes;
+  for (int step = 1; step < w; step *= 2) {
+    for (int i = 0; i < w / 2; ++i) {
+      next[2 * i] = zip(rows[i], rows[i + w / 2], 0, lanes);
+      next[2 * i + 1] = zip(rows[i], rows[i + w / 2], 1, lanes);
+    }
+    for (int i = 0; i < w; ++i) rows[i] = next[i];
+  }
+  for (int i = 0; i < w; ++i) std::memcpy(to + i * to_stride, &rows[i], sizeof(Lanes));
 }
 
 namespace detail {
