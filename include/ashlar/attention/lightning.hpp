@@ -25,6 +25,7 @@
 
 #include "ashlar/core/error.hpp"
 #include "ashlar/core/parallel.hpp"
+#include "ashlar/core/prefetch.hpp"
 #include "ashlar/core/scalar.hpp"
 #include "ashlar/core/simd.hpp"
 #include "ashlar/core/tensor.hpp"
@@ -236,13 +237,13 @@ void pack(const View<const T, 2>& from, Index rows_pad, Index cols_pad, A* to, A
   std::fill(to + rows * cols_pad, to + rows_pad * cols_pad, A{0});
 }
 
-/// to[r] = lambda^(rows-1-r) from[r]: how much of token r is left at the end of the tile.
-template <Real A>
-void decay_to_end(const A* from, Index rows, Index cols_pad, const Decay<A>& decay, A* to) {
+/// to[r] = factor(r) from[r].
+template <Real A, class Factor>
+void scale_rows(const A* from, Index rows, Index cols_pad, const Factor& factor, A* to) {
   for (Index r = 0; r < rows; ++r) {
-    const simd::batch<A> factor(decay.power(rows - 1 - r));
+    const simd::batch<A> lanes(factor(r));
     for (Index j = 0; j < cols_pad; j += simd::width<A>)
-      simd::store(to + r * cols_pad + j, factor * simd::load(from + r * cols_pad + j));
+      simd::store(to + r * cols_pad + j, lanes * simd::load(from + r * cols_pad + j));
   }
 }
 
@@ -282,8 +283,9 @@ void scan_states(A* state, A* slots, Index size, Index tiles, bool backwards, co
 /// P = (A B^T) . M on the lower triangle, B given transposed. rows: a multiple of tile_rows.
 template <Real A, bool Decays>
 void masked_scores(const A* a, Index depth, Index a_row, const A* b_transposed, const LightningShape& s, Index rows,
-                   const Decay<A>& decay, A* p) {
-  for (Index i = 0; i < rows; i += linalg::tile_rows)
+                   const Decay<A>& decay, Prefetch& ahead, A* p) {
+  for (Index i = 0; i < rows; i += linalg::tile_rows) {
+    ahead.step();
     linalg::for_register_tiles<A>(
         linalg::tile_rows, linalg::round_up(std::min(i + linalg::tile_rows, rows), simd::width<A>),
         [&](auto& tile, Index, Index j) {
@@ -292,12 +294,15 @@ void masked_scores(const A* a, Index depth, Index a_row, const A* b_transposed, 
           if (Decays || j + tile.cols > i) tile.scale_toeplitz(decay.mask(i) + j);
           tile.store(p + i * s.tile_pad + j, s.tile_pad);
         });
+  }
 }
 
 /// A^T B over the rows of a tile: added[i][j] = sum over r of a[r][i] b[r][j].
 template <Real A>
-void outer_products(const A* a, Index a_pad, const A* b, Index b_pad, Index rows, A* added) {
+void outer_products(const A* a, Index a_pad, const A* b, Index b_pad, Index rows,
+                    Prefetch& ahead, A* added) {
   linalg::for_register_tiles<A>(a_pad, b_pad, [&](auto& tile, Index i, Index j) {
+    if (j == 0) ahead.step();
     tile.clear();
     tile.add(a + i, 1, a_pad, b + j, b_pad, rows);
     tile.store(added + i * b_pad + j, b_pad);
@@ -337,27 +342,28 @@ class ForwardTile {
     p_ = slices.take(s.tile_pad * s.tile_pad);
   }
 
-  /// added = (diag(lambda^(m-1-r)) K)^T V, what the tile adds to the state.
-  template <bool Decays>
-  void state(const Rows& k, const Rows& v, const Decay<A>& decay, A* added) {
-    const Index m = k.extent(0);
-    pack(k, m, s_.dim_pad, k_);
-    pack(v, m, s_.value_pad, v_);
-    if constexpr (Decays) decay_to_end(v_, m, s_.value_pad, decay, v_decayed_);
-    outer_products(k_, s_.dim_pad, Decays ? v_decayed_ : v_, s_.value_pad, m, added);
+  void load(const Rows& k, const Rows& v) {
+    const Index rows = linalg::round_up(k.extent(0), linalg::padding<A>);
+    pack(k, rows, s_.dim_pad, k_);
+    pack(v, rows, s_.value_pad, v_);
   }
 
-  /// O = P V + diag(lambda^(r+1)) Q S.
+  /// added = (diag(lambda^(m-1-r)) K)^T V, what the loaded tile adds to the state.
   template <bool Decays>
-  void output(const Rows& q, const Rows& k, const Rows& v, const A* state, const Decay<A>& decay, A scale,
-              const View<T, 2>& o) {
+  void state(Index m, const Decay<A>& decay, Prefetch& ahead, A* added) {
+    if constexpr (Decays) scale_rows(v_, m, s_.value_pad, [&](Index r) { return decay.power(m - 1 - r); }, v_decayed_);
+    outer_products(k_, s_.dim_pad, Decays ? v_decayed_ : v_, s_.value_pad, m, ahead, added);
+  }
+
+  /// O = P V + diag(lambda^(r+1)) Q S with the loaded K and V.
+  template <bool Decays>
+  void output(const Rows& q, const A* state, const Decay<A>& decay, A scale, Prefetch& ahead, const View<T, 2>& o) {
     const Index m = q.extent(0), rows = linalg::round_up(m, linalg::padding<A>);
     pack(q, rows, s_.dim_pad, q_, scale);
-    pack(k, rows, s_.dim_pad, k_);
     linalg::transpose(k_, s_.dim_pad, rows, s_.dim_pad, k_transposed_, s_.tile_pad);
-    pack(v, rows, s_.value_pad, v_);
-    masked_scores<A, Decays>(q_, s_.dim, s_.dim_pad, k_transposed_, s_, rows, decay, p_);
+    masked_scores<A, Decays>(q_, s_.dim, s_.dim_pad, k_transposed_, s_, rows, decay, ahead, p_);
     linalg::for_register_tiles<A>(rows, s_.value_pad, [&](auto& tile, Index i, Index j) {
+      if (j == 0) ahead.step();
       tile.clear();
       tile.add(q_ + i * s_.dim_pad, s_.dim_pad, 1, state + j, s_.value_pad, s_.dim);
       if constexpr (Decays) tile.scale_rows(decay.powers() + i + 1);
@@ -399,26 +405,29 @@ class BackwardTile {
     d_state_ = slices.take(s.dim_pad * s.value_pad);
   }
 
-  /// added = V^T diag(lambda^(m-1-r)) K, the transposed state of the tile.
+  void load_keys(const Rows& k, const Rows& v) {
+    const Index rows = linalg::round_up(k.extent(0), linalg::padding<A>);
+    pack(k, rows, s_.dim_pad, k_);
+    pack(v, rows, s_.value_pad, v_);
+  }
+  void load_queries(const Rows& q, const Rows& d_o, A scale) {
+    const Index rows = linalg::round_up(q.extent(0), linalg::padding<A>);
+    pack(q, rows, s_.dim_pad, q_, scale);
+    pack(d_o, rows, s_.value_pad, d_o_);
+  }
+
+  /// added = V^T diag(lambda^(m-1-r)) K, the transposed state of the loaded tile.
   template <bool Decays>
-  void state(const Rows& k, const Rows& v, const Decay<A>& decay, A* added) {
-    const Index m = k.extent(0);
-    pack(k, m, s_.dim_pad, k_);
-    pack(v, m, s_.value_pad, v_);
-    if constexpr (Decays) decay_to_end(v_, m, s_.value_pad, decay, d_value_);
-    outer_products(Decays ? d_value_ : v_, s_.value_pad, k_, s_.dim_pad, m, added);
+  void state(Index m, const Decay<A>& decay, Prefetch& ahead, A* added) {
+    if constexpr (Decays) scale_rows(v_, m, s_.value_pad, [&](Index r) { return decay.power(m - 1 - r); }, d_value_);
+    outer_products(Decays ? d_value_ : v_, s_.value_pad, k_, s_.dim_pad, m, ahead, added);
   }
 
   /// added = dO^T diag(lambda^(r+1)) Q, what the tile adds to the transposed cotangent of the state before it.
   template <bool Decays>
-  void state_cotangent(const Rows& q, const Rows& d_o, const Decay<A>& decay, A scale, A* added) {
-    const Index m = q.extent(0);
-    pack(q, m, s_.dim_pad, q_, scale);
-    pack(d_o, m, s_.value_pad, d_o_);
-    if constexpr (Decays)
-      for (Index r = 0; r < m; ++r)
-        for (Index j = 0; j < s_.value_pad; ++j) d_o_[r * s_.value_pad + j] *= decay.powers()[r + 1];
-    outer_products(d_o_, s_.value_pad, q_, s_.dim_pad, m, added);
+  void state_cotangent(Index m, const Decay<A>& decay, Prefetch& ahead, A* added) {
+    if constexpr (Decays) scale_rows(d_o_, m, s_.value_pad, [&](Index r) { return decay.power(r + 1); }, d_value_);
+    outer_products(Decays ? d_value_ : d_o_, s_.value_pad, q_, s_.dim_pad, m, ahead, added);
   }
 
   /// dQ = dP K + diag(lambda^(r+1)) dO S^T           P = (Q K^T) . M, dP = (dO V^T) . M
@@ -426,21 +435,18 @@ class BackwardTile {
   /// dV = P^T dO + diag(lambda^(m-1-r)) K Dst        (both [value dim, dim])
   /// Returns sum over r of (r+1) (q_r . dq_r - k_r . dk_r), the tile's share of d loss / d log lambda.
   template <bool Decays>
-  double gradients(const Rows& q, const Rows& k, const Rows& v, const Rows& d_o, const A* state, const A* d_state,
-                   const Decay<A>& decay, A scale, const View<T, 2>& dq, const View<T, 2>& dk, const View<T, 2>& dv) {
-    const Index m = q.extent(0), rows = linalg::round_up(m, linalg::padding<A>);
+  double gradients(const A* state, const A* d_state, const Decay<A>& decay, A scale, Prefetch& ahead,
+                   const View<T, 2>& dq, const View<T, 2>& dk, const View<T, 2>& dv) {
+    const Index m = dq.extent(0), rows = linalg::round_up(m, linalg::padding<A>);
     const Index dim = s_.dim_pad, value = s_.value_pad, tile_pad = s_.tile_pad;
-    pack(q, rows, dim, q_, scale);
-    pack(k, rows, dim, k_);
-    pack(v, rows, value, v_);
-    pack(d_o, rows, value, d_o_);
     linalg::transpose(k_, dim, rows, dim, k_transposed_, tile_pad);
     linalg::transpose(v_, value, rows, value, v_transposed_, tile_pad);
     linalg::transpose(d_state, dim, value, dim, d_state_, value);
-    masked_scores<A, Decays>(q_, s_.dim, dim, k_transposed_, s_, rows, decay, p_);
-    masked_scores<A, Decays>(d_o_, s_.value_dim, value, v_transposed_, s_, rows, decay, d_p_);
+    masked_scores<A, Decays>(q_, s_.dim, dim, k_transposed_, s_, rows, decay, ahead, p_);
+    masked_scores<A, Decays>(d_o_, s_.value_dim, value, v_transposed_, s_, rows, decay, ahead, d_p_);
 
     linalg::for_register_tiles<A>(rows, dim, [&](auto& tile, Index i, Index j) {
+      if (j == 0) ahead.step();
       tile.clear();
       tile.add(d_o_ + i * value, value, 1, state + j, dim, s_.value_dim);
       if constexpr (Decays) tile.scale_rows(decay.powers() + i + 1);
@@ -456,6 +462,7 @@ class BackwardTile {
       for (Index r = 0; r < linalg::tile_rows; ++r) remaining[r] = i + r < m ? decay.power(m - 1 - i - r) : A{0};
     };
     linalg::for_register_tiles<A>(rows, dim, [&](auto& tile, Index i, Index j) {
+      if (j == 0) ahead.step();
       tile.clear();
       tile.add(v_ + i * value, value, 1, d_state + j, dim, s_.value_dim);
       set_remaining(i);
@@ -467,6 +474,7 @@ class BackwardTile {
     unpack(d_dim_, dim, dk);
 
     linalg::for_register_tiles<A>(rows, value, [&](auto& tile, Index i, Index j) {
+      if (j == 0) ahead.step();
       tile.clear();
       tile.add(k_ + i * dim, dim, 1, d_state_ + j, value, s_.dim);
       set_remaining(i);
@@ -514,11 +522,6 @@ void for_each_head(Index jobs, Run&& run) {
     for (Index job = 0; job < jobs; ++job) run(job, 0, [](int inner) { return inner; });
 }
 
-template <class T>
-View<T, 2> rows(const View<T, 2>& head, Index begin, Index end) {
-  return head.slice(0, begin, end);
-}
-
 /// A [rows, cols] state into a padded buffer, zero when the view is absent.
 template <Real A>
 void load_state(const View<const A, 4>& states, Index sequence, Index head, bool transposed, Index rows_pad, Index cols_pad,
@@ -540,33 +543,57 @@ void store_state(const A* from, bool transposed, Index cols_pad, const View<A, 4
     for (Index j = 0; j < state.extent(1); ++j) state(i, j) = from[i * cols_pad + j];
 }
 
-/// Forward pass over one head of one sequence.
+/// The tiles of one sequence, visited window by window.
+struct Tiles {
+  Index length, tile, first = 0, count = 0;
+
+  Index begin(Index t) const { return (first + t) * tile; }  ///< negative before the first tile
+  Index end(Index t) const { return std::min((first + t + 1) * tile, length); }
+  Index tokens(Index t) const { return end(t) - begin(t); }
+
+  /// body(worker's tile, t) for every tile of the window, shared out among the threads.
+  template <class Tile, class TileWorker, class Body>
+  void for_each(const LightningShape& s, typename Tile::A* memory, const TileWorker& tile_worker, Body&& body) const {
+    parallel_for(count, 1, [&](Index from, Index to, int worker) {
+      Tile tile_(s, memory + tile_worker(worker) * Tile::size(s));
+      for (Index t = from; t < to; ++t) body(tile_, t);
+    });
+  }
+};
+
+/// Forward pass over one head of one sequence. With threads to share tiles among, first what every tile of a window adds
+/// to the state, then the states, then the outputs. Alone, tile after tile: each token is loaded once. The bits agree.
 template <bool Decays, Scalar T, class TileWorker>
 void forward_head(const View<const T, 2>& q, const View<const T, 2>& k, const View<const T, 2>& v,
                   const View<T, 2>& o, const LightningShape& s, const Decay<accumulate_t<T>>& decay,
                   accumulate_t<T> scale, accumulate_t<T>* state, accumulate_t<T>* slots, accumulate_t<T>* tile_memory,
                   const TileWorker& tile_worker) {
-  using A = accumulate_t<T>;
-  const Index length = q.extent(0), tiles = tile_count(length, s.tile), window = window_tiles<A>(s);
-  const Index state_size = s.dim_pad * s.value_pad;
-  for (Index first = 0; first < tiles; first += window) {
-    const Index count = std::min(window, tiles - first);
-    const auto begin_of = [&](Index t) { return (first + t) * s.tile; };
-    const auto end_of = [&](Index t) { return std::min((first + t + 1) * s.tile, length); };
-    const auto for_each_tile = [&](auto&& body) {
-      parallel_for(count, 1, [&](Index begin, Index end, int worker) {
-        ForwardTile<T> tile(s, tile_memory + tile_worker(worker) * ForwardTile<T>::size(s));
-        for (Index t = begin; t < end; ++t) body(tile, t, begin_of(t), end_of(t));
+  const Index tiles = tile_count(q.extent(0), s.tile), state_size = s.dim_pad * s.value_pad;
+  const bool alone = max_threads() == 1;
+  const Index window = alone ? 1 : window_tiles<accumulate_t<T>>(s);
+  Tiles w{q.extent(0), s.tile};
+  const auto rows = [&](const auto& x, Index t) { return x.slice(0, w.begin(t), w.end(t)); };
+  for (w.first = 0; w.first < tiles; w.first += window) {
+    w.count = std::min(window, tiles - w.first);
+    const auto for_each_tile = [&](auto&& body) { w.for_each<ForwardTile<T>>(s, tile_memory, tile_worker, body); };
+    for_each_tile([&](ForwardTile<T>& tile, Index t) {
+      Prefetch ahead(16);
+      if (const Index next = t + 1; w.begin(next) < w.length) {
+        ahead.add(rows(k, next)), ahead.add(rows(v, next));
+        if (alone) ahead.add(rows(q, next)), ahead.add(rows(o, next));
+      }
+      tile.load(rows(k, t), rows(v, t));
+      if (alone) tile.template output<Decays>(rows(q, t), state, decay, scale, ahead, rows(o, t));
+      tile.template state<Decays>(w.tokens(t), decay, ahead, slots + t * state_size);
+    });
+    scan_states(state, slots, state_size, w.count, false, decay, [&](Index t) { return w.tokens(t); });
+    if (!alone)
+      for_each_tile([&](ForwardTile<T>& tile, Index t) {
+        Prefetch ahead(16);
+        if (const Index next = t + 1; w.begin(next) < w.length) ahead.add(rows(q, next)), ahead.add(rows(o, next));
+        tile.load(rows(k, t), rows(v, t));
+        tile.template output<Decays>(rows(q, t), slots + t * state_size, decay, scale, ahead, rows(o, t));
       });
-    };
-    for_each_tile([&](ForwardTile<T>& tile, Index t, Index begin, Index end) {
-      tile.template state<Decays>(rows(k, begin, end), rows(v, begin, end), decay, slots + t * state_size);
-    });
-    scan_states(state, slots, state_size, count, false, decay, [&](Index t) { return end_of(t) - begin_of(t); });
-    for_each_tile([&](ForwardTile<T>& tile, Index t, Index begin, Index end) {
-      tile.template output<Decays>(rows(q, begin, end), rows(k, begin, end), rows(v, begin, end),
-                                   slots + t * state_size, decay, scale, rows(o, begin, end));
-    });
   }
 }
 
@@ -585,55 +612,78 @@ double backward_head(const View<const T, 2>& q, const View<const T, 2>& k, const
                      accumulate_t<T>* slots, accumulate_t<T>* d_slots, double* partial, accumulate_t<T>* tile_memory,
                      const TileWorker& tile_worker) {
   using A = accumulate_t<T>;
-  const Index length = q.extent(0), tiles = tile_count(length, s.tile), window = window_tiles<A>(s);
-  const Index state_size = s.dim_pad * s.value_pad, windows = tile_count(tiles, window);
-  Index first = 0, count = 0;
-  const auto begin_of = [&](Index t) { return (first + t) * s.tile; };
-  const auto end_of = [&](Index t) { return std::min((first + t + 1) * s.tile, length); };
-  const auto steps = [&](Index t) { return end_of(t) - begin_of(t); };
-  const auto for_each_tile = [&](auto&& body) {
-    parallel_for(count, 1, [&](Index begin, Index end, int worker) {
-      BackwardTile<T> tile(s, tile_memory + tile_worker(worker) * BackwardTile<T>::size(s));
-      for (Index t = begin; t < end; ++t) body(tile, t, begin_of(t), end_of(t));
-    });
-  };
-  const auto enter = [&](Index w) {
-    first = w * window;
-    count = std::min(window, tiles - first);
+  const Index tiles = tile_count(q.extent(0), s.tile), state_size = s.dim_pad * s.value_pad;
+  const Index window = window_tiles<A>(s), windows = tile_count(tiles, window);
+  const bool alone = max_threads() == 1;
+  Tiles w{q.extent(0), s.tile};
+  const auto rows = [&](const auto& x, Index t) { return x.slice(0, w.begin(t), w.end(t)); };
+  const auto tokens = [&](Index t) { return w.tokens(t); };
+  const auto for_each_tile = [&](auto&& body) { w.for_each<BackwardTile<T>>(s, tile_memory, tile_worker, body); };
+  const auto enter = [&](Index i) {
+    w.first = i * window;
+    w.count = std::min(window, tiles - w.first);
   };
   const auto states_of_window = [&] {
-    for_each_tile([&](BackwardTile<T>& tile, Index t, Index begin, Index end) {
-      tile.template state<Decays>(rows(k, begin, end), rows(v, begin, end), decay, slots + t * state_size);
+    for_each_tile([&](BackwardTile<T>& tile, Index t) {
+      Prefetch ahead(8);
+      if (const Index next = t + 1; w.begin(next) < w.length) ahead.add(rows(k, next)), ahead.add(rows(v, next));
+      tile.load_keys(rows(k, t), rows(v, t));
+      tile.template state<Decays>(w.tokens(t), decay, ahead, slots + t * state_size);
     });
-    scan_states(state, slots, state_size, count, false, decay, steps);
+    scan_states(state, slots, state_size, w.count, false, decay, tokens);
+  };
+  const auto gradients_of_tile = [&](BackwardTile<T>& tile, Index t, const A* d_after, Prefetch& ahead) {
+    const A* before = slots + t * state_size;
+    const A* after = t + 1 < w.count ? before + state_size : state;
+    partial[t] = static_cast<double>(w.tokens(t)) * double{simd::dot(after, d_after, state_size)} +
+                 tile.template gradients<Decays>(before, d_after, decay, scale, ahead, rows(dq, t), rows(dk, t),
+                                                 rows(dv, t));
   };
 
-  for (Index w = 0; w < windows; ++w) {
-    enter(w);
-    std::copy_n(state, state_size, boundaries + w * state_size);
+  for (Index i = 0; i < windows; ++i) {
+    enter(i);
+    std::copy_n(state, state_size, boundaries + i * state_size);
     states_of_window();
   }
   double log_decay = 0;
-  for (Index w = windows; w-- > 0;) {
-    enter(w);
-    if (w + 1 < windows) {  // the last window's states are still there
-      std::copy_n(boundaries + w * state_size, state_size, state);
+  for (Index i = windows; i-- > 0;) {
+    enter(i);
+    if (i + 1 < windows) {  // the last window's states are still there
+      std::copy_n(boundaries + i * state_size, state_size, state);
       states_of_window();
     }
-    for_each_tile([&](BackwardTile<T>& tile, Index t, Index begin, Index end) {
-      tile.template state_cotangent<Decays>(rows(q, begin, end), rows(d_o, begin, end), decay, scale,
-                                            d_slots + t * state_size);
-    });
-    scan_states(d_state, d_slots, state_size, count, true, decay, steps);
-    for_each_tile([&](BackwardTile<T>& tile, Index t, Index begin, Index end) {
-      const A *before = slots + t * state_size, *d_after = d_slots + t * state_size;
-      const A* after = t + 1 < count ? before + state_size : state;
-      const double tile_sum = tile.template gradients<Decays>(
-          rows(q, begin, end), rows(k, begin, end), rows(v, begin, end), rows(d_o, begin, end), before, d_after, decay,
-          scale, rows(dq, begin, end), rows(dk, begin, end), rows(dv, begin, end));
-      partial[t] = tile_sum + static_cast<double>(end - begin) * double{simd::dot(after, d_after, state_size)};
-    });
-    for (Index t = count; t-- > 0;) log_decay += partial[t];
+    if (alone) {
+      BackwardTile<T> tile(s, tile_memory + tile_worker(0) * BackwardTile<T>::size(s));
+      for (Index t = w.count; t-- > 0;) {
+        Prefetch ahead(16);
+        if (const Index next = t - 1; w.begin(next) >= 0) {
+          ahead.add(rows(k, next)), ahead.add(rows(v, next)), ahead.add(rows(q, next)), ahead.add(rows(d_o, next));
+          ahead.add(rows(dq, next)), ahead.add(rows(dk, next)), ahead.add(rows(dv, next));
+        }
+        tile.load_keys(rows(k, t), rows(v, t));
+        tile.load_queries(rows(q, t), rows(d_o, t), scale);
+        gradients_of_tile(tile, t, d_state, ahead);
+        tile.template state_cotangent<Decays>(w.tokens(t), decay, ahead, d_slots);
+        scan_states(d_state, d_slots, state_size, 1, true, decay, [&](Index) { return w.tokens(t); });
+      }
+    } else {
+      for_each_tile([&](BackwardTile<T>& tile, Index t) {
+        Prefetch ahead(8);
+        if (const Index next = t + 1; w.begin(next) < w.length) ahead.add(rows(q, next)), ahead.add(rows(d_o, next));
+        tile.load_queries(rows(q, t), rows(d_o, t), scale);
+        tile.template state_cotangent<Decays>(w.tokens(t), decay, ahead, d_slots + t * state_size);
+      });
+      scan_states(d_state, d_slots, state_size, w.count, true, decay, tokens);
+      for_each_tile([&](BackwardTile<T>& tile, Index t) {
+        Prefetch ahead(16);
+        if (const Index next = t + 1; w.begin(next) < w.length)
+          ahead.add(rows(dq, next)), ahead.add(rows(dk, next)), ahead.add(rows(dv, next));
+        tile.load_keys(rows(k, t), rows(v, t));
+        tile.load_queries(rows(q, t), rows(d_o, t), scale);
+        gradients_of_tile(tile, t, d_slots + t * state_size, ahead);
+      });
+    }
+    for (Index t = w.count; t-- > 0;) log_decay += partial[t];
   }
   return log_decay;
 }
