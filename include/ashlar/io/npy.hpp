@@ -24,9 +24,9 @@
 #include "ashlar/core/error.hpp"
 #include "ashlar/core/tensor.hpp"
 #include "ashlar/core/view.hpp"
-#include "ashlar/io/detail/number.hpp"
 #include "ashlar/io/detail/write_file.hpp"
 #include "ashlar/io/mapped_file.hpp"
+#include "ashlar/io/number.hpp"
 
 namespace ashlar::io {
 
@@ -156,22 +156,17 @@ class NpyParser {
     }
     if (rank == 1 && !comma) fail(at_, "expected a tuple: (n,) for one axis");
     const std::span<const Index> shape(extents.data(), rank);
-    Index count = 1;  // of the axes that are not empty
-    for (const Index extent : shape) {
-      if (extent == 0) continue;
-      if (count > std::numeric_limits<Index>::max() / 64 / extent)
-        fail(at_, "shape ", shape, " has more elements than an index can count");
-      count *= extent;
-    }
-    header_.shape = Shape(shape);
+    const auto checked = checked_shape(shape);
+    if (!checked) fail(at_, "shape ", shape, " has more elements than an index can count");
+    header_.shape = *checked;
   }
 
   void check_size() const {
+    const auto claimed = static_cast<std::size_t>(header_.shape.size() * header_.bytes);
     const std::size_t there = text_.size() - header_.data_begin;
-    const std::size_t claimed = static_cast<std::size_t>(header_.shape.size()) * static_cast<std::size_t>(header_.bytes);
     if (claimed != there)
-      fail(header_.data_begin, "shape ", header_.shape.extents(), " of ", header_.bytes, "-byte elements needs ", claimed,
-           " bytes of data, the file has ", there);
+      fail(header_.data_begin, "shape ", header_.shape.extents(), " of ", header_.bytes, "-byte elements needs ",
+           claimed, " bytes of data, the file has ", there);
   }
 
   int byte(std::size_t at) const { return static_cast<unsigned char>(text_[at]); }
@@ -245,7 +240,7 @@ inline std::vector<std::byte> npy_preamble(char kind, std::size_t bytes, std::sp
 template <Number T>
 void save_npy(const std::string& path, const T* data, std::span<const Index> shape, std::span<const Index> strides,
               bool contiguous) {
-  static_assert(npy_kind<T>() != '\0', "npy files have no dtype for bfloat16 and float8: save floats, or a safetensors file");
+  static_assert(npy_kind<T>() != '\0', "npy has no dtype for bfloat16 and float8: save floats, or a safetensors file");
   const Shape checked(shape);
   write_file(path, "save_npy", [&](auto&& put) {
     put(npy_preamble(npy_kind<T>(), sizeof(T), shape));
@@ -320,13 +315,13 @@ void save_npy(const std::string& path, const View<T, Rank>& array) {
 }
 template <class T>
 void save_npy(const std::string& path, const Tensor<T>& array) {
+  require(array.data() != nullptr, "save_npy", "the tensor was moved from or never given a shape");
   detail::save_npy<T>(path, array.data(), array.shape().extents(), {}, true);
 }
 /// Eigen objects, vectors and spans: a vector is saved with one axis, a matrix with two.
 template <class X>
 void save_npy(const std::string& path, const X& array) {
-  constexpr int rank = std::is_convertible_v<const X&, View<const scalar_t<X>, 1>> ? 1 : 2;
-  save_npy(path, View<const scalar_t<X>, rank>(array));
+  save_npy(path, View<const scalar_t<X>, detail::natural_rank<X>>(array));
 }
 
 }  // namespace ashlar::io

@@ -1,4 +1,4 @@
-// What the array formats share: numbers in memory of any alignment and byte order, and conversions between them.
+// What the array formats share: numbers of any alignment and byte order, and conversions between them.
 #pragma once
 
 #include <algorithm>
@@ -41,7 +41,8 @@ constexpr std::string_view type_name() {
   if constexpr (std::same_as<T, float8_e4m3>) return "float8_e4m3";
   if constexpr (std::same_as<T, float8_e5m2>) return "float8_e5m2";
   if constexpr (std::same_as<T, bool>) return "bool";
-  constexpr std::string_view names[2][4] = {{"uint8", "uint16", "uint32", "uint64"}, {"int8", "int16", "int32", "int64"}};
+  constexpr std::string_view names[2][4] = {{"uint8", "uint16", "uint32", "uint64"},
+                                            {"int8", "int16", "int32", "int64"}};
   return names[std::is_signed_v<T>][std::bit_width(sizeof(T)) - 1];
 }
 
@@ -94,6 +95,22 @@ std::optional<T> convert_number(S from) {
     if (static_cast<S>(to) != from || (to < T{}) != (from < S{})) return std::nullopt;
     return to;
   }
+}
+
+/// The axes an array is saved with: one for vectors and ranges, two for matrices.
+template <class X>
+inline constexpr int natural_rank = std::is_convertible_v<const X&, View<const scalar_t<X>, 1>> ? 1 : 2;
+
+/// The shape, unless it has more axes or elements than the library counts. Extents are not negative.
+inline std::optional<Shape> checked_shape(std::span<const Index> extents) {
+  if (extents.size() > Shape::max_rank) return std::nullopt;
+  Index count = 1;  // of the axes that are not empty
+  for (const Index extent : extents) {
+    if (extent == 0) continue;
+    if (count > std::numeric_limits<Index>::max() / 64 / extent) return std::nullopt;
+    count *= extent;
+  }
+  return Shape(extents);
 }
 
 /// Calls f(offset) for the elements of a strided array in row-major order.
