@@ -40,67 +40,7 @@
 
 namespace ashlar::io {
 
-/// Element types, widest first: the order tensors are written in, which aligns every one of them.
-enum class DType { U64, I64, F64, F32, U32, I32, BF16, F16, U16, I16, F8_E4M3, F8_E5M2, I8, U8, BOOL };
-
 namespace detail {
-
-struct DTypeInfo {
-  std::string_view name;
-  std::size_t bytes;
-};
-inline constexpr std::array<DTypeInfo, 15> dtype_table{{{"U64", 8},
-                                                        {"I64", 8},
-                                                        {"F64", 8},
-                                                        {"F32", 4},
-                                                        {"U32", 4},
-                                                        {"I32", 4},
-                                                        {"BF16", 2},
-                                                        {"F16", 2},
-                                                        {"U16", 2},
-                                                        {"I16", 2},
-                                                        {"F8_E4M3", 1},
-                                                        {"F8_E5M2", 1},
-                                                        {"I8", 1},
-                                                        {"U8", 1},
-                                                        {"BOOL", 1}}};
-inline const DTypeInfo& info(DType dtype) { return dtype_table[static_cast<std::size_t>(dtype)]; }
-
-template <Number T>
-constexpr DType dtype_of() {
-  if constexpr (std::same_as<T, double>) return DType::F64;
-  if constexpr (std::same_as<T, float>) return DType::F32;
-  if constexpr (std::same_as<T, bfloat16>) return DType::BF16;
-  if constexpr (std::same_as<T, half>) return DType::F16;
-  if constexpr (std::same_as<T, float8_e4m3>) return DType::F8_E4M3;
-  if constexpr (std::same_as<T, float8_e5m2>) return DType::F8_E5M2;
-  if constexpr (std::same_as<T, bool>) return DType::BOOL;
-  constexpr DType integers[2][4] = {{DType::U8, DType::U16, DType::U32, DType::U64},
-                                    {DType::I8, DType::I16, DType::I32, DType::I64}};
-  return integers[std::is_signed_v<T>][std::bit_width(sizeof(T)) - 1];
-}
-
-/// Calls f(S{}) with the element type that dtype stands for.
-template <class F>
-auto with_dtype(DType dtype, F&& f) {
-  switch (dtype) {
-    case DType::U64: return f(std::uint64_t{});
-    case DType::I64: return f(std::int64_t{});
-    case DType::F64: return f(double{});
-    case DType::F32: return f(float{});
-    case DType::U32: return f(std::uint32_t{});
-    case DType::I32: return f(std::int32_t{});
-    case DType::BF16: return f(bfloat16{});
-    case DType::F16: return f(half{});
-    case DType::U16: return f(std::uint16_t{});
-    case DType::I16: return f(std::int16_t{});
-    case DType::F8_E4M3: return f(float8_e4m3{});
-    case DType::F8_E5M2: return f(float8_e5m2{});
-    case DType::I8: return f(std::int8_t{});
-    case DType::U8: return f(std::uint8_t{});
-    default: return f(bool{});
-  }
-}
 
 /// One tensor of the header. Offsets count from the end of the header.
 struct SafetensorsEntry {
@@ -155,8 +95,8 @@ class SafetensorsHeader final : public nlohmann::json_sax<nlohmann::json> {
     }
     if (depth_ != 2 || key_ != "dtype" || in_array_) unexpected("a string");
     const auto at = std::ranges::find(dtype_table, std::string_view(text), &DTypeInfo::name);
-    if (at == dtype_table.end()) fail("the dtype \"", text, "\" is not supported");
-    entries.at(name_).dtype = static_cast<DType>(at - dtype_table.begin());
+    if (at == std::end(dtype_table)) fail("the dtype \"", text, "\" is not supported");
+    entries.at(name_).dtype = at->dtype;
     return true;
   }
   bool start_array(std::size_t) override {
@@ -270,15 +210,15 @@ class Safetensors {
     require(reinterpret_cast<std::uintptr_t>(from) % alignof(T) == 0, function, "\"", name,
             "\" is not aligned in the file: use tensor");
     if constexpr (std::same_as<T, bool>)
-      for (Index i = 0; i < entry.shape->size(); ++i) read<T>(name, from + i);
+      for (Index i = 0; i < entry.shape->size(); ++i) read<T>(name, entry, i);
     typename View<const T, Rank>::Shape shape{};
     std::copy_n(extents.begin(), Rank, shape.begin());
     return {reinterpret_cast<const T*>(from), shape};
   }
 
   /// A copy of the tensor, of any rank and alignment. Throws InvalidArgument when there is no such tensor or (with
-  /// Conversion::exact) its dtype is not T's, ParseError when an element is no number of its dtype or (with
-  /// Conversion::any) not one that an integer T can hold.
+  /// Conversion::exact) its dtype is not T's, ParseError when an element is not one that
+  /// an integer T can hold or is a BOOL other than 0 and 1.
   template <Number T>
   Tensor<T> tensor(std::string_view name, Conversion conversion = Conversion::exact) const {
     constexpr std::string_view function = "Safetensors::tensor";
@@ -293,13 +233,7 @@ class Safetensors {
       if (tensor.size() != 0) std::memcpy(static_cast<void*>(tensor.data()), from, bytes_of(entry));
       return tensor;
     }
-    detail::with_dtype(*entry.dtype, [&]<class S>(S) {
-      for (Index i = 0; i < tensor.size(); ++i) {
-        const auto converted = detail::convert_number<T>(read<S>(name, from + i * Index{sizeof(S)}));
-        if (!converted) fail(name, "element ", i, " is no ", detail::type_name<T>());
-        tensor.data()[i] = *converted;
-      }
-    });
+    for (Index i = 0; i < tensor.size(); ++i) tensor.data()[i] = read<T>(name, entry, i);
     return tensor;
   }
 
@@ -326,7 +260,7 @@ class Safetensors {
   }
 
   static std::size_t bytes_of(const detail::SafetensorsEntry& entry) {
-    return static_cast<std::size_t>(entry.shape->size()) * detail::info(*entry.dtype).bytes;
+    return static_cast<std::size_t>(entry.shape->size() * detail::info(*entry.dtype).bytes);
   }
 
   /// Tensors sorted by where they begin must tile the data.
@@ -359,10 +293,13 @@ class Safetensors {
     return at->second;
   }
 
-  template <Number S>
-  S read(std::string_view name, const std::byte* from) const {
-    const auto number = detail::read_number<S>(from, std::endian::native != std::endian::little);
-    if (!number) fail(name, "expected 0 or 1 for a BOOL at byte ", from - data_.data(), " of the data");
+  template <Number T>
+  T read(std::string_view name, const detail::SafetensorsEntry& entry, Index i) const {
+    const std::byte* const from = data_.data() + entry.offsets->first;
+    const auto number = detail::read_as<T>(*entry.dtype, from + i * detail::info(*entry.dtype).bytes,
+                                           std::endian::native != std::endian::little);
+    if (!number)
+      fail(name, detail::info(*entry.dtype).name, " element ", i, " is no ", detail::info(detail::dtype_of<T>()).type);
     return *number;
   }
 
@@ -407,13 +344,13 @@ class NamedTensor {
   const std::string& name() const { return name_; }
   DType dtype() const { return dtype_; }
   const Shape& shape() const { return shape_; }
-  std::size_t bytes() const { return static_cast<std::size_t>(shape_.size()) * detail::info(dtype_).bytes; }
+  std::size_t bytes() const { return static_cast<std::size_t>(shape_.size() * detail::info(dtype_).bytes); }
 
   /// Appends the elements in row-major order to `to`, through put(span of bytes).
   template <class Put>
   void write(Put&& put) const {
     if (contiguous_ && std::endian::native == std::endian::little) return put(std::span(data_, bytes()));
-    const std::size_t size = detail::info(dtype_).bytes;
+    const auto size = static_cast<std::size_t>(detail::info(dtype_).bytes);
     std::array<std::byte, 8192> buffer;
     std::size_t filled = 0;
     detail::for_each_offset(shape_.extents(), strides_, [&](Index offset) {
