@@ -251,6 +251,8 @@ class Safetensors {
       refuse("0: the header has ", length, " bytes, but the file ends after ", bytes.size() - 8);
     const std::string_view text(reinterpret_cast<const char*>(bytes.data()) + 8, static_cast<std::size_t>(length));
     if (!text.starts_with('{')) refuse("8: expected a JSON object as header");
+    if (const auto zero = text.find('\0'); zero != text.npos)  // where the JSON parser would stop without a word
+      refuse(zero + 8, ": the header is not JSON");
     detail::SafetensorsHeader header(name_);
     nlohmann::json::sax_parse(text.begin(), text.end(), &header);
     entries_ = std::move(header.entries);
