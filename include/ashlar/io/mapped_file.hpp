@@ -33,9 +33,8 @@ class MappedFile {
   MappedFile() = default;
   explicit MappedFile(const std::string& path, std::string_view function = "MappedFile") {
     errno = 0;
-    const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"), [](std::FILE* f) {
-      return std::fclose(f);
-    });
+    const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"),
+                                                               [](std::FILE* f) { return std::fclose(f); });
     const bool ok = file && (map(file.get()) || read(file.get()));
     require(ok, function, "cannot read ", path, ": ", std::generic_category().message(errno));
   }

@@ -9,6 +9,7 @@
 // Source: NumPy enhancement proposal 1 and the numpy.lib.format documentation.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <charconv>
@@ -24,18 +25,17 @@
 #include "ashlar/core/error.hpp"
 #include "ashlar/core/tensor.hpp"
 #include "ashlar/core/view.hpp"
-#include "ashlar/io/detail/number.hpp"
 #include "ashlar/io/detail/write_file.hpp"
 #include "ashlar/io/mapped_file.hpp"
+#include "ashlar/io/number.hpp"
 
 namespace ashlar::io {
 
 namespace detail {
 
 struct NpyHeader {
-  char kind = 0;  ///< f, i, u or b
-  int bytes = 0;  ///< of an element
-  bool swapped = false;
+  DType dtype{};
+  bool swapped = false;  ///< the bytes of an element, against this machine's order
   bool fortran = false;
   Shape shape;
   std::size_t data_begin = 0;
@@ -108,26 +108,17 @@ class NpyParser {
     if (peek() == '[') fail(at_, "structured dtypes are not supported");
     const std::string_view descr = quoted("a dtype");
     const auto refuse = [&](std::string_view why) { fail(header_.descr_at, why); };
-    if (descr.size() == 3 || descr.size() == 4) {
-      const char order = descr[0];
-      header_.kind = descr[1];
-      const std::string_view digits = descr.substr(2);
-      if (header_.kind == 'c') refuse("complex dtypes are not supported");
-      const bool known = (header_.kind == 'f' && (digits == "2" || digits == "4" || digits == "8")) ||
-                         ((header_.kind == 'i' || header_.kind == 'u') &&
-                          (digits == "1" || digits == "2" || digits == "4" || digits == "8")) ||
-                         (header_.kind == 'b' && digits == "1");
-      if (known) {
-        header_.bytes = digits[0] - '0';
-        constexpr bool little = std::endian::native == std::endian::little;
-        if (order == '<' || order == '>')
-          header_.swapped = header_.bytes > 1 && (order == '<') != little;
-        else if (order != '=' && !(order == '|' && header_.bytes == 1))
-          refuse("expected a byte order < or > before the dtype");
-        return;
-      }
-    }
-    refuse("expected a numeric dtype: f2 f4 f8 i1 i2 i4 i8 u1 u2 u4 u8 or b1 after its byte order");
+    if (descr.size() > 2 && descr[1] == 'c') refuse("complex dtypes are not supported");
+    const auto known =
+        std::ranges::find(dtype_table, descr.substr(std::min<std::size_t>(descr.size(), 1)), &DTypeInfo::npy);
+    if (known == std::end(dtype_table) || descr.size() != 3)
+      refuse("expected a numeric dtype: f2 f4 f8 i1 i2 i4 i8 u1 u2 u4 u8 or b1 after its byte order");
+    header_.dtype = known->dtype;
+    constexpr bool little = std::endian::native == std::endian::little;
+    if (descr[0] == '<' || descr[0] == '>')
+      header_.swapped = (descr[0] == '<') != little;
+    else if (descr[0] != '=' && !(descr[0] == '|' && known->bytes == 1))
+      refuse("expected a byte order < or > before the dtype");
   }
 
   void parse_order() {
@@ -156,22 +147,17 @@ class NpyParser {
     }
     if (rank == 1 && !comma) fail(at_, "expected a tuple: (n,) for one axis");
     const std::span<const Index> shape(extents.data(), rank);
-    Index count = 1;  // of the axes that are not empty
-    for (const Index extent : shape) {
-      if (extent == 0) continue;
-      if (count > std::numeric_limits<Index>::max() / 64 / extent)
-        fail(at_, "shape ", shape, " has more elements than an index can count");
-      count *= extent;
-    }
-    header_.shape = Shape(shape);
+    const auto checked = checked_shape(shape);
+    if (!checked) fail(at_, "shape ", shape, " has more elements than an index can count");
+    header_.shape = *checked;
   }
 
   void check_size() const {
+    const auto claimed = static_cast<std::size_t>(header_.shape.size() * info(header_.dtype).bytes);
     const std::size_t there = text_.size() - header_.data_begin;
-    const std::size_t claimed = static_cast<std::size_t>(header_.shape.size()) * static_cast<std::size_t>(header_.bytes);
     if (claimed != there)
-      fail(header_.data_begin, "shape ", header_.shape.extents(), " of ", header_.bytes, "-byte elements needs ", claimed,
-           " bytes of data, the file has ", there);
+      fail(header_.data_begin, "shape ", header_.shape.extents(), " of ", info(header_.dtype).bytes,
+           "-byte elements needs ", claimed, " bytes of data, the file has ", there);
   }
 
   int byte(std::size_t at) const { return static_cast<unsigned char>(text_[at]); }
@@ -204,32 +190,10 @@ class NpyParser {
   NpyHeader header_;
 };
 
-/// kind and size of T's dtype; NumPy has none for bfloat16 and float8.
-template <Number T>
-constexpr char npy_kind() {
-  if constexpr (std::same_as<T, bool>) return 'b';
-  if constexpr (std::integral<T>) return std::is_signed_v<T> ? 'i' : 'u';
-  return Real<T> || std::same_as<T, half> ? 'f' : '\0';
-}
-
-/// Calls f(S{}) with the element type of the file.
-template <class F>
-auto with_npy_type(const NpyHeader& header, F&& f) {
-  if (header.kind == 'b') return f(bool{});
-  if (header.kind == 'f') return header.bytes == 8 ? f(double{}) : header.bytes == 4 ? f(float{}) : f(half{});
-  const bool has_sign = header.kind == 'i';
-  switch (header.bytes) {
-    case 8: return has_sign ? f(std::int64_t{}) : f(std::uint64_t{});
-    case 4: return has_sign ? f(std::int32_t{}) : f(std::uint32_t{});
-    case 2: return has_sign ? f(std::int16_t{}) : f(std::uint16_t{});
-    default: return has_sign ? f(std::int8_t{}) : f(std::uint8_t{});
-  }
-}
-
-inline std::vector<std::byte> npy_preamble(char kind, std::size_t bytes, std::span<const Index> shape) {
+inline std::vector<std::byte> npy_preamble(DType dtype, std::span<const Index> shape) {
   std::string text = "{'descr': '";
-  const char order = bytes == 1 ? '|' : std::endian::native == std::endian::little ? '<' : '>';
-  text += message(order, kind, bytes, "', 'fortran_order': False, 'shape': (");
+  const char order = info(dtype).bytes == 1 ? '|' : std::endian::native == std::endian::little ? '<' : '>';
+  text += message(order, info(dtype).npy, "', 'fortran_order': False, 'shape': (");
   for (const Index extent : shape) text += message(extent, shape.size() == 1 ? "," : ", ");
   if (shape.size() > 1) text.resize(text.size() - 2);
   text += "), }";
@@ -245,10 +209,11 @@ inline std::vector<std::byte> npy_preamble(char kind, std::size_t bytes, std::sp
 template <Number T>
 void save_npy(const std::string& path, const T* data, std::span<const Index> shape, std::span<const Index> strides,
               bool contiguous) {
-  static_assert(npy_kind<T>() != '\0', "npy files have no dtype for bfloat16 and float8: save floats, or a safetensors file");
+  static_assert(!info(dtype_of<T>()).npy.empty(),
+                "npy has no dtype for bfloat16 and float8: save floats, or a safetensors file");
   const Shape checked(shape);
   write_file(path, "save_npy", [&](auto&& put) {
-    put(npy_preamble(npy_kind<T>(), sizeof(T), shape));
+    put(npy_preamble(dtype_of<T>(), shape));
     if (contiguous) return put(std::as_bytes(std::span(data, static_cast<std::size_t>(checked.size()))));
     std::array<T, 1024> buffer;
     std::size_t filled = 0;
@@ -270,10 +235,10 @@ template <Number T>
 Tensor<T> parse_npy(std::span<const std::byte> file, std::string_view name, Conversion conversion = Conversion::exact) {
   detail::NpyParser parser(file, name);
   const detail::NpyHeader header = parser.header();
-  const bool same = header.kind == detail::npy_kind<T>() && header.bytes == int{sizeof(T)};
+  const bool same = header.dtype == detail::dtype_of<T>();
   if (!same && conversion == Conversion::exact)
-    parser.fail(header.descr_at, "expected the dtype of ", detail::type_name<T>(), ", got ", header.kind, header.bytes,
-                "; Conversion::any would convert");
+    parser.fail(header.descr_at, "expected the dtype of ", detail::info(detail::dtype_of<T>()).type, ", got ",
+                detail::info(header.dtype).npy, "; Conversion::any would convert");
 
   auto tensor = Tensor<T>::uninitialized(header.shape);
   const std::byte* const data = file.data() + header.data_begin;
@@ -290,17 +255,14 @@ Tensor<T> parse_npy(std::span<const std::byte> file, std::string_view name, Conv
       std::memcpy(static_cast<void*>(tensor.data()), data, static_cast<std::size_t>(tensor.size()) * sizeof(T));
     return tensor;
   }
-  detail::with_npy_type(header, [&]<class S>(S) {
-    T* to = tensor.data();
-    detail::for_each_offset(shape, {strides.data(), shape.size()}, [&](Index offset) {
-      const std::byte* const from = data + offset * Index{sizeof(S)};
-      const auto number = detail::read_number<S>(from, header.swapped);
-      const auto converted = number ? detail::convert_number<T>(*number) : std::nullopt;
-      if (!converted)
-        parser.fail(static_cast<std::size_t>(from - file.data()), "the element is no ",
-                    number ? detail::type_name<T>() : "bool");
-      *to++ = *converted;
-    });
+  T* to = tensor.data();
+  detail::for_each_offset(shape, {strides.data(), shape.size()}, [&](Index offset) {
+    const std::byte* const from = data + offset * detail::info(header.dtype).bytes;
+    const auto number = detail::read_as<T>(header.dtype, from, header.swapped);
+    if (!number)
+      parser.fail(static_cast<std::size_t>(from - file.data()), "the ", detail::info(header.dtype).npy,
+                  " element is no ", detail::info(detail::dtype_of<T>()).type);
+    *to++ = *number;
   });
   return tensor;
 }
@@ -320,13 +282,13 @@ void save_npy(const std::string& path, const View<T, Rank>& array) {
 }
 template <class T>
 void save_npy(const std::string& path, const Tensor<T>& array) {
+  require(array.data() != nullptr, "save_npy", "the tensor was moved from or never given a shape");
   detail::save_npy<T>(path, array.data(), array.shape().extents(), {}, true);
 }
 /// Eigen objects, vectors and spans: a vector is saved with one axis, a matrix with two.
 template <class X>
 void save_npy(const std::string& path, const X& array) {
-  constexpr int rank = std::is_convertible_v<const X&, View<const scalar_t<X>, 1>> ? 1 : 2;
-  save_npy(path, View<const scalar_t<X>, rank>(array));
+  save_npy(path, View<const scalar_t<X>, detail::natural_rank<X>>(array));
 }
 
 }  // namespace ashlar::io
