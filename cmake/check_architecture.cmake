@@ -47,7 +47,7 @@ function(includes_of file out)
 endfunction()
 
 # Inside the library every include of our own is "ashlar/<room>/<name>", names a file that exists, and goes to the same
-# floor or below, never from one field to another.
+# floor or below, never from one field to another and never to another room's detail/.
 function(check_floors)
   foreach(header IN LISTS headers device_headers)
     file(STRINGS ${include}/${header} odd REGEX "^[ \t]*#[ \t]*include[ \t]+(<ashlar/|\"[^\"]*\")")
@@ -66,6 +66,9 @@ function(check_floors)
       elseif(other STREQUAL "")
         fault("${header} includes ${included}, which is for users alone")
       elseif(NOT other STREQUAL room)
+        if(included MATCHES "/detail/")
+          fault("${header} includes ${included}, which is private to ${other}")
+        endif()
         floor_of(${other} other_floor)
         if(other_floor GREATER floor)
           fault("${header} (floor ${floor}) includes ${included} (floor ${other_floor})")

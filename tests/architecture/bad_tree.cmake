@@ -9,6 +9,7 @@ endfunction()
 function(build_sound_tree)
   file(REMOVE_RECURSE ${TREE})
   write(include/ashlar/core/view.hpp "namespace ashlar {")
+  write(include/ashlar/core/detail/own.hpp "namespace ashlar::detail {")
   write(include/ashlar/linalg/solve.hpp "#include \"ashlar/core/view.hpp\"" "namespace ashlar::linalg {")
   write(include/ashlar/sets/pool.hpp "#include <vector>" "#include \"ashlar/linalg/solve.hpp\""
         "namespace ashlar::sets::detail {")
@@ -56,6 +57,8 @@ caught(floors "linalg/bad.hpp (floor 1) includes sets/pool.hpp (floor 4)"
        include/ashlar/linalg/bad.hpp "#  include \"ashlar/sets/pool.hpp\"  // why")
 caught(floors "graph/bad.hpp includes sets/pool.hpp: a field never includes another field"
        include/ashlar/graph/bad.hpp "#include \"ashlar/sets/pool.hpp\"")
+caught(floors "linalg/bad.hpp includes core/detail/own.hpp, which is private to core"
+       include/ashlar/linalg/bad.hpp "#include \"ashlar/core/detail/own.hpp\"")
 caught(floors "graph/bad.hpp includes graph/gone.hpp, which does not exist"
        include/ashlar/graph/bad.hpp "#include \"ashlar/graph/gone.hpp\"")
 caught(floors "graph/bad.hpp includes sets.hpp, which is for users alone"
