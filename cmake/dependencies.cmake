@@ -50,6 +50,13 @@ if(ASHLAR_BUILD_TESTS OR ASHLAR_BUILD_BENCHMARKS OR ASHLAR_BUILD_EXAMPLES OR ASH
                          GIT_SHALLOW ON SYSTEM)
     FetchContent_MakeAvailable(nlohmann_json)
   endif()
+
+  find_package(dlpack CONFIG QUIET)
+  if(NOT TARGET dlpack::dlpack)
+    set(BUILD_MOCK OFF)
+    FetchContent_Declare(dlpack GIT_REPOSITORY https://github.com/dmlc/dlpack.git GIT_TAG v0.8 GIT_SHALLOW ON SYSTEM)
+    FetchContent_MakeAvailable(dlpack)
+  endif()
 endif()
 
 if(ASHLAR_BUILD_EXAMPLES)

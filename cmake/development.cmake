@@ -5,10 +5,11 @@ endif()
 set(CMAKE_CXX_EXTENSIONS OFF)
 
 add_library(ashlar_development INTERFACE)
-target_link_libraries(ashlar_development INTERFACE ashlar::ashlar nlohmann_json::nlohmann_json)
+target_link_libraries(ashlar_development INTERFACE ashlar::ashlar nlohmann_json::nlohmann_json dlpack::dlpack)
 set(cxx $<COMPILE_LANGUAGE:CXX>)
 target_compile_options(ashlar_development INTERFACE
-  "$<${cxx}:-Wall;-Wextra;-Wpedantic;-Wconversion;-Wshadow;-Werror>")
+  "$<${cxx}:-Wall;-Wextra;-Wpedantic;-Wconversion;-Wshadow;-Werror>"
+  "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra;-Werror=all-warnings>")
 # GCC 12 is wrong about its own headers: the undefined operand inside AVX-512 intrinsics, and joined strings at -O3.
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   target_compile_options(ashlar_development INTERFACE
@@ -32,6 +33,10 @@ if(ASHLAR_CUDA)
       set(CMAKE_CUDA_ARCHITECTURES 80)
     endif()
     enable_language(CUDA)
-    set(CMAKE_CUDA_STANDARD 20)
+    if(CMAKE_CUDA20_COMPILE_FEATURES)
+      set(CMAKE_CUDA_STANDARD 20)
+    else()  # older than its nvcc, CMake does not know the option
+      string(APPEND CMAKE_CUDA_FLAGS " -std=c++20")
+    endif()
   endif()
 endif()

@@ -3,6 +3,7 @@
 #include "support/catch.hpp"
 
 #include "support/allocations.hpp"
+#include "support/sanitizer_options.hpp"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define ASHLAR_TEST_SANITIZED

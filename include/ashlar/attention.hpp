@@ -1,0 +1,5 @@
+// Attention: every block of ashlar/attention/.
+#pragma once
+
+#include "ashlar/attention/decay.hpp"
+#include "ashlar/attention/lightning.hpp"
