@@ -186,16 +186,17 @@ std::size_t run_on_host(Index blocks, int threads, const Body& body) {
 /// value read from shared memory is used four times. Does not sync.
 template <class Block, class A, class B, class C>
 ASHLAR_HOST_DEVICE void tile_product(Block& block, Index m, Index n, Index k, const A& a, const B& b, const C& c) {
+  using Sum = decltype(a(Index{0}, Index{0}) * b(Index{0}, Index{0}));
   constexpr int tile = 4;
   const Index rows = (m + tile - 1) / tile, cols = (n + tile - 1) / tile;
   block.for_each(rows * cols, [&](Index at) {
     // Neighbouring threads take neighbouring columns, strided by the tile count: reads of b fall on different banks.
     const Index i0 = at / cols, j0 = at % cols;
-    float sum[tile][tile] = {};
+    Sum sum[tile][tile] = {};
     for (Index l = 0; l < k; ++l) {
-      float left[tile], right[tile];
-      for (int i = 0; i < tile; ++i) left[i] = i0 + i * rows < m ? a(i0 + i * rows, l) : 0.0f;
-      for (int j = 0; j < tile; ++j) right[j] = j0 + j * cols < n ? b(l, j0 + j * cols) : 0.0f;
+      Sum left[tile], right[tile];
+      for (int i = 0; i < tile; ++i) left[i] = i0 + i * rows < m ? a(i0 + i * rows, l) : Sum{0};
+      for (int j = 0; j < tile; ++j) right[j] = j0 + j * cols < n ? b(l, j0 + j * cols) : Sum{0};
       for (int i = 0; i < tile; ++i)
         for (int j = 0; j < tile; ++j) sum[i][j] += left[i] * right[j];
     }
