@@ -2,10 +2,10 @@
 // Useful work per token and head: tile (D + E) + 4 D E flops forward, 2.5 tile (D + E) + 10 D E backward.
 #include "ashlar/attention/lightning.hpp"
 
-#include <Eigen/Dense>
 #include <memory>
 
 #include "ashlar/attention/decay.hpp"
+#include "../../examples/support/attention.hpp"
 #include "ashlar/core/random.hpp"
 #include "support/scoreboard.hpp"
 
@@ -40,41 +40,6 @@ struct Inputs {
   }
 };
 
-/// What a user would write with Eigen: blocks of 64 rows of the score matrix, the columns above the diagonal left out.
-void quadratic(Inputs<float>& x) {
-  for (Index h = 0; h < x.q.extent(1); ++h) {
-    const auto q = matrix(x.q.view<4>()[0][h]), k = matrix(x.k.view<4>()[0][h]), v = matrix(x.v.view<4>()[0][h]);
-    auto o = matrix(x.o.view<4>()[0][h]);
-    const auto slope = static_cast<float>(x.slopes[h]);
-    for (Index i = 0; i < q.rows(); i += tile) {
-      const Index rows = std::min(tile, q.rows() - i), cols = i + rows;
-      Matrix<float> p = q.middleRows(i, rows) * k.topRows(cols).transpose();
-      for (Index r = 0; r < rows; ++r)
-        for (Index c = 0; c < cols; ++c) p(r, c) *= c <= i + r ? std::exp(-slope * static_cast<float>(i + r - c)) : 0.0f;
-      o.middleRows(i, rows).noalias() = p * v.topRows(cols);
-    }
-  }
-}
-
-/// Softmax attention in the same blocks: the operator that lightning attention stands in for.
-void softmax(Inputs<float>& x) {
-  for (Index h = 0; h < x.q.extent(1); ++h) {
-    const auto q = matrix(x.q.view<4>()[0][h]), k = matrix(x.k.view<4>()[0][h]), v = matrix(x.v.view<4>()[0][h]);
-    auto o = matrix(x.o.view<4>()[0][h]);
-    for (Index i = 0; i < q.rows(); i += tile) {
-      const Index rows = std::min(tile, q.rows() - i), cols = i + rows;
-      Matrix<float> p = q.middleRows(i, rows) * k.topRows(cols).transpose();
-      for (Index r = 0; r < rows; ++r) {
-        auto row = p.row(r).head(i + r + 1).array();
-        row = (row - row.maxCoeff()).exp();
-        row /= row.sum();
-        p.row(r).tail(rows - r - 1).setZero();
-      }
-      o.middleRows(i, rows).noalias() = p * v.topRows(cols);
-    }
-  }
-}
-
 /// Two vectorised passes over the state a token: the textbook loop.
 void recurrent(Inputs<float>& x) {
   for (Index h = 0; h < x.q.extent(1); ++h) {
@@ -108,9 +73,9 @@ const bool registered = [] {
   scoreboard::add({"attention.lightning.forward", size(1, 8192), "ashlar", work(1, 8192, forward_flops)},
                   [=] { return [x = make(1, 8192)] { x->forward(); }; });
   scoreboard::add({"attention.lightning.forward", size(1, 8192), "quadratic, Eigen"},
-                  [=] { return [x = make(1, 8192)] { quadratic(*x); }; });
+                  [=] { return [x = make(1, 8192)] { example::quadratic_attention(x->q, x->k, x->v, x->slopes[0], x->o.view<4>()); }; });
   scoreboard::add({"attention.lightning.forward", size(1, 8192), "softmax, Eigen"},
-                  [=] { return [x = make(1, 8192)] { softmax(*x); }; });
+                  [=] { return [x = make(1, 8192)] { example::softmax_attention(x->q, x->k, x->v, x->o.view<4>()); }; });
   scoreboard::add({"attention.lightning.forward", size(1, 8192), "recurrent, Eigen"},
                   [=] { return [x = make(1, 8192)] { recurrent(*x); }; });
   scoreboard::add({"attention.lightning.forward", "bfloat16 " + size(8, 4096), "ashlar", work(8, 4096, forward_flops)}, [] {
@@ -124,11 +89,11 @@ const bool registered = [] {
           return [x] { x->backward(); };
         });
   for (const Index heads : {8, 1})
-  scoreboard::add({"attention.lightning.backward", size(heads, 65536) + " 2 threads", "ashlar", {}, 2}, [=] {
-    auto x = make(heads, 65536);
-    x->allocate_gradients();
-    return [x] { x->backward(); };
-  });
+    scoreboard::add({"attention.lightning.backward", size(heads, 65536) + " 2 threads", "ashlar", {}, 2}, [=] {
+      auto x = make(heads, 65536);
+      x->allocate_gradients();
+      return [x] { x->backward(); };
+    });
   // One token for 256 heads: reads and writes 4 MiB of state.
   scoreboard::add({"attention.lightning.decode", "batch=32 heads=8 D=E=64", "ashlar", {.bytes = 2.0 * 256 * dim * dim * 4}},
                   [] {

@@ -38,6 +38,13 @@ inline int run(int argc, char** argv, const std::string& description, const std:
   }
 }
 
+/// Three significant digits, for sentences.
+inline std::string brief(double x) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.3g", x);
+  return text;
+}
+
 /// Prints one line of the verdict and passes the outcome on.
 inline bool claim(bool held, const std::string& sentence) {
   std::printf("%s  %s\n", held ? "holds " : "FAILED", sentence.c_str());
