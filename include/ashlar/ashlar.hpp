@@ -6,12 +6,23 @@
 #include "ashlar/core/config.hpp"
 #include "ashlar/core/error.hpp"
 #include "ashlar/core/parallel.hpp"
+#include "ashlar/core/prefetch.hpp"
 #include "ashlar/core/random.hpp"
 #include "ashlar/core/scalar.hpp"
 #include "ashlar/core/simd.hpp"
 #include "ashlar/core/tensor.hpp"
 #include "ashlar/core/view.hpp"
 #include "ashlar/core/workspace.hpp"
+#include "ashlar/io/csv.hpp"
 #include "ashlar/io/mapped_file.hpp"
 #include "ashlar/io/npy.hpp"
+#include "ashlar/io/number.hpp"
 #include "ashlar/linalg/small_product.hpp"
+
+// These two need a package that may not be there.
+#if __has_include(<dlpack/dlpack.h>)
+#include "ashlar/io/dlpack.hpp"
+#endif
+#if __has_include(<nlohmann/json.hpp>)
+#include "ashlar/io/safetensors.hpp"
+#endif
