@@ -28,7 +28,9 @@ inline int max_threads() {
 }
 
 /// Chunks that parallel_for(count, grain, f) cuts its range into.
-constexpr Index chunk_count(Index count, Index grain) { return count <= 0 ? 0 : (count + grain - 1) / grain; }
+constexpr Index chunk_count(Index count, Index grain) {
+  return count <= 0 ? 0 : (count - 1) / std::max<Index>(grain, 1) + 1;
+}
 
 /// Calls f(begin, end), or f(begin, end, worker) with 0 <= worker < max_threads(), once for every chunk of
 /// [0, count). Chunks may run at the same time and in any order. The first exception (by chunk) is rethrown.
@@ -37,7 +39,7 @@ void parallel_for(Index count, Index grain, F&& f) {
   grain = std::max<Index>(grain, 1);
   const Index chunks = chunk_count(count, grain);
   const auto run = [&](Index chunk, int worker) {
-    const Index begin = chunk * grain, end = std::min(count, begin + grain);
+    const Index begin = chunk * grain, end = begin + std::min(grain, count - begin);
     if constexpr (std::is_invocable_v<F&, Index, Index, int>)
       f(begin, end, worker);
     else

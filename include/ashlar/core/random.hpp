@@ -132,7 +132,10 @@ class Rng {
   /// Uniform on [0, 1), a multiple of 2^-53.
   double uniform() { return static_cast<double>(next64() >> 11) * 0x1p-53; }
   /// Uniform on [low, high).
-  double uniform(double low, double high) { return std::fma(high - low, uniform(), low); }
+  double uniform(double low, double high) {
+    const double x = std::fma(high - low, uniform(), low);
+    return x < high ? x : std::nextafter(high, low);  // rounding may reach the end
+  }
 
   /// Standard normal.
   double normal() { return detail::normal_quantile((static_cast<double>(next64() >> 12) + 0.5) * 0x1p-52); }
@@ -149,7 +152,7 @@ class Rng {
     }
   }
 
-  /// i with probability weights[i] / sum(weights). Weights are finite, not negative, not all zero.
+  /// i with probability weights[i] / sum(weights). Weights and their sum are finite, not negative, not all zero.
   Index categorical(View<const double, 1> weights) {
     double total = 0;
     Index last = -1;
@@ -160,6 +163,7 @@ class Rng {
       total += weights[i];
     }
     require(last >= 0, "Rng::categorical", "all weights are zero");
+    require(std::isfinite(total), "Rng::categorical", "the sum of the weights overflows");
     double remaining = uniform() * total;
     for (Index i = 0; i < last; ++i) {
       remaining -= weights[i];

@@ -144,19 +144,28 @@ inline void to_storage_chunk(const float* from, bfloat16* to) {
 }
 
 #if defined(__F16C__)
+/// NaN lanes become the one NaN that to_float and round_to give, with the sign bits of `sign`.
+inline __m256 canonical_nan(__m256 x, __m256 sign) {
+  const __m256 nan = _mm256_or_ps(sign, _mm256_castsi256_ps(_mm256_set1_epi32(0x7FC00000)));
+  return _mm256_blendv_ps(x, nan, _mm256_cmp_ps(x, x, _CMP_UNORD_Q));
+}
 inline void to_float_chunk(const half* from, float* to) {
-  for (Index i = 0; i < convert_chunk; i += 8)
-    _mm256_storeu_ps(to + i, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i))));
+  for (Index i = 0; i < convert_chunk; i += 8) {
+    const __m256 x = _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i)));
+    _mm256_storeu_ps(to + i, canonical_nan(x, _mm256_and_ps(x, _mm256_set1_ps(-0.0f))));
+  }
 }
 inline void to_storage_chunk(const float* from, half* to) {
-  for (Index i = 0; i < convert_chunk; i += 8)
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(to + i), _mm256_cvtps_ph(_mm256_loadu_ps(from + i), 0));
+  for (Index i = 0; i < convert_chunk; i += 8) {
+    const __m256 x = canonical_nan(_mm256_loadu_ps(from + i), _mm256_setzero_ps());
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(to + i), _mm256_cvtps_ph(x, 0));
+  }
 }
 #endif
 
 }  // namespace detail
 
-/// to[i] = from[i], exactly.
+/// to[i] = to_float(from[i]) bit for bit, NaN included.
 template <Storage F>
 void convert(const F* from, float* to, Index n) {
   Index i = 0;
@@ -165,7 +174,7 @@ void convert(const F* from, float* to, Index n) {
   for (; i < n; ++i) to[i] = to_float(from[i]);
 }
 
-/// to[i] = from[i] rounded to nearest, ties to even. NaN stays NaN.
+/// to[i] = round_to<F>(from[i]) bit for bit, NaN included.
 template <Storage F>
 void convert(const float* from, F* to, Index n) {
   Index i = 0;

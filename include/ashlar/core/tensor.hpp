@@ -52,7 +52,10 @@ class Shape {
   Index size() const { return size_; }
   Index operator[](int axis) const { return extents_[static_cast<std::size_t>(axis)]; }
   std::span<const Index> extents() const { return {extents_.data(), rank_}; }
-  friend bool operator==(const Shape& a, const Shape& b) { return std::ranges::equal(a.extents(), b.extents()); }
+  /// Shape() holds no element and is not the shape of a scalar, which has no axis but one element.
+  friend bool operator==(const Shape& a, const Shape& b) {
+    return a.size_ == b.size_ && std::ranges::equal(a.extents(), b.extents());
+  }
 
  private:
   std::array<Index, max_rank> extents_{};
