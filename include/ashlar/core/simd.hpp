@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <concepts>
 #include <cstdint>
 #include <cstring>
 #include <iterator>

@@ -21,8 +21,8 @@
 
 #include <Eigen/Core>
 #include <Eigen/LU>
+#include <algorithm>
 #include <cmath>
-#include <optional>
 #include <string_view>
 #include <type_traits>
 #include <utility>
@@ -30,6 +30,7 @@
 #include "ashlar/core/error.hpp"
 #include "ashlar/core/parallel.hpp"
 #include "ashlar/core/tensor.hpp"
+#include "ashlar/core/workspace.hpp"
 #include "ashlar/kernels/density_ratio_loss.hpp"
 #include "ashlar/kernels/detail/proximal_newton.hpp"
 #include "ashlar/linalg/cholesky.hpp"
@@ -89,17 +90,17 @@ class DensityRatio {
 
   /// f_t at the rows of x: [m, d]. t: 1 ... iterations(), or 0 for the last. O(m r d).
   Vector<T> score(View<const T, 2> x, int t = 0) const {
-    Vector<T> f(x.extent(0)), scratch(scratch_size());
-    score(x, f, scratch, t);
+    Vector<T> f(x.extent(0));
+    Workspace workspace;
+    score(x, f, workspace, t);
     return f;
   }
-  /// The same into f: [m], with scratch: [scratch_size()]. Allocates nothing.
-  void score(View<const T, 2> x, View<T, 1> f, View<T, 1> scratch, int t = 0) const {
+  /// The same into f: [m]. Allocates nothing once the workspace has grown.
+  void score(View<const T, 2> x, View<T, 1> f, Workspace& workspace, int t = 0) const {
     const Index column = column_of(t);
     const View<const T, 2> coefficients = View<const T, 2>(coefficients_).slice(1, column, column + 1);
-    tiles_.multiply(x, coefficients, View<T, 2>(f.data(), {f.extent(0), 1}, {f.stride(0), 1}), scratch);
+    tiles_.multiply(x, coefficients, View<T, 2>(f.data(), {f.extent(0), 1}, {f.stride(0), 1}), workspace);
   }
-  Index scratch_size() const { return tiles_.scratch_size(1); }
 
   /// f_1 ... f_T at the rows of x, [m, iterations], for little more than the price of one.
   Matrix<T> scores(View<const T, 2> x) const { return tiles_.multiply(x, coefficients_); }

@@ -107,8 +107,8 @@ class Cholesky {
     require(n == factor_.cols() && n > 0, "Cholesky", "a has shape [", n, ",", factor_.cols(),
             "], expected a square with at least one row");
     const Vector<T> diagonal = factor_.diagonal();
-    norm_ = one_norm();
-    if (!std::isfinite(norm_)) throw NumericalError("Cholesky: the matrix has an entry that is not finite");
+    if (!factor_.allFinite()) throw NumericalError("Cholesky: the matrix has an entry that is not finite");
+    norm_ = factor_.cwiseAbs().rowwise().sum().maxCoeff();  // rows are columns, by symmetry
     Index pivot = detail::cholesky_blocked(factor_);
     T value = pivot < n ? factor_(pivot, pivot) : T(0);
     const T scale = diagonal.cwiseAbs().mean();
@@ -128,8 +128,6 @@ class Cholesky {
     jitter_ = 0;
     restore(diagonal);
     ldlt_.emplace(factor_);
-    if (ldlt_->info() != Eigen::Success)
-      throw NumericalError(message("Cholesky: neither LL^T nor LDL^T of the matrix of order ", n, " exists"));
   }
 
   Index order() const { return factor_.rows(); }
@@ -205,20 +203,27 @@ class Cholesky {
   template <class B>
   void substitute(B b) const {
     if (is_ldlt()) {
-      b = ldlt_->solve(b).eval();
+      b = solve_ldlt(b).eval();
       return;
     }
     factor_.template triangularView<Eigen::Lower>().solveInPlace(b);
     factor_.template triangularView<Eigen::Lower>().transpose().solveInPlace(b);
   }
 
-  T one_norm() const {
-    T largest = 0;
-    for (Index i = 0; i < factor_.rows(); ++i) {
-      const T sum = factor_.row(i).template lpNorm<1>();  // rows are columns, by symmetry
-      if (!(sum <= largest)) largest = sum;               // keeps a NaN
-    }
-    return largest;
+  /// P^T L^-T D^+ L^-1 P x, the pivots within rounding of zero counted as zero.
+  Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic> solve_ldlt(
+      Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic> x) const {
+    const Vector<T> pivots = ldlt_->vectorD();
+    const T cutoff = static_cast<T>(order()) * std::numeric_limits<T>::epsilon() * pivots.cwiseAbs().maxCoeff();
+    x = (ldlt_->transpositionsP() * x).eval();
+    ldlt_->matrixL().solveInPlace(x);
+    for (Index i = 0; i < order(); ++i)
+      if (std::abs(pivots[i]) > cutoff)
+        x.row(i) /= pivots[i];
+      else
+        x.row(i).setZero();
+    ldlt_->matrixU().solveInPlace(x);
+    return ldlt_->transpositionsP().transpose() * x;
   }
 
   /// Puts the matrix back from its strict upper triangle, which the factorisation leaves alone.

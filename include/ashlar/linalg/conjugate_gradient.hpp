@@ -7,13 +7,13 @@
 // Source: Hestenes, Stiefel, "Methods of conjugate gradients for solving linear systems", 1952.
 #pragma once
 
-#include <algorithm>
 #include <cmath>
 #include <concepts>
 
 #include "ashlar/core/error.hpp"
 #include "ashlar/core/scalar.hpp"
 #include "ashlar/core/tensor.hpp"
+#include "ashlar/core/workspace.hpp"
 
 namespace ashlar::linalg {
 
@@ -47,26 +47,21 @@ struct ConjugateGradientResult {
   ConjugateGradientReport report;
 };
 
-/// Elements of scratch that the in-place form asks for.
-constexpr Index conjugate_gradient_scratch(Index order) { return 4 * order; }
-
-/// Improves x, which holds the first guess, until |b - A x| <= tolerance |b|. Allocates nothing.
-/// b, x: [n]; scratch: [4 n]. Throws NumericalError when the operator is not positive definite or gives numbers that
+/// Improves x, which holds the first guess, until |b - A x| <= tolerance |b|. Allocates nothing
+/// once the workspace has grown. b, x: [n]. Throws NumericalError when the operator is not positive definite or gives numbers that
 /// are not finite, or, if convergence is required, when it is not reached.
 template <class A, class B, class M = Identity>
   requires LinearOperator<A, scalar_t<B>> && LinearOperator<M, scalar_t<B>>
-ConjugateGradientReport conjugate_gradient(const A& apply, const B& right, Out<B, 1> x, Out<B, 1> scratch,
+ConjugateGradientReport conjugate_gradient(const A& apply, const B& right, Out<B, 1> x, Workspace& workspace,
                                            const ConjugateGradientOptions& options = {}, const M& precondition = {}) {
   using T = scalar_t<B>;
   constexpr auto function = "conjugate_gradient";
   const In<B, 1> b = right;
   const Index n = b.extent(0);
   check_shape(function, "x", x.shape(), {n}, "same length as b");
-  check_argument(scratch.extent(0) >= conjugate_gradient_scratch(n) && (n == 0 || scratch.stride(0) == 1), function,
-                 "scratch", message("contiguous with at least ", conjugate_gradient_scratch(n), " elements"),
-                 scratch.extent(0));
   check_argument(options.tolerance >= 0, function, "tolerance", "at least 0", options.tolerance);
-  const auto part = [&](Index i) { return View<T, 1>(scratch.data() + i * n, {n}); };
+  T* scratch = workspace.reserve<T>(4 * n);
+  const auto part = [&](Index i) { return View<T, 1>(scratch + i * n, {n}); };
   const View<T, 1> r_view = part(0), z_view = part(1), p_view = part(2), ap_view = part(3);
   auto r = vector(r_view), z = vector(z_view), p = vector(p_view), ap = vector(ap_view), solution = vector(x);
 
@@ -123,8 +118,8 @@ ConjugateGradientResult<scalar_t<B>> conjugate_gradient(const A& apply, const B&
   using T = scalar_t<B>;
   const Index n = In<B, 1>(b).extent(0);
   ConjugateGradientResult<T> result{Vector<T>::Zero(n), {}};
-  Vector<T> scratch(conjugate_gradient_scratch(n));
-  result.report = conjugate_gradient(apply, b, result.x, scratch, options, precondition);
+  Workspace workspace;
+  result.report = conjugate_gradient(apply, b, result.x, workspace, options, precondition);
   return result;
 }
 

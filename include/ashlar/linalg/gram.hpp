@@ -12,13 +12,12 @@
 
 #include <Eigen/Core>
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cmath>
 #include <concepts>
 #include <cstdint>
 #include <limits>
-#include <span>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -27,6 +26,7 @@
 #include "ashlar/core/parallel.hpp"
 #include "ashlar/core/simd.hpp"
 #include "ashlar/core/tensor.hpp"
+#include "ashlar/core/workspace.hpp"
 
 namespace ashlar::linalg {
 
@@ -207,7 +207,7 @@ void tile_dots(const T* tile, Index stride, Index columns, const T* vectors, Ind
 }  // namespace detail
 
 /// A kernel together with the points on its right-hand side, packed once: gives Gram blocks k(x, points) and products
-/// with them for any x. Scratch is the caller's in the forms that take it; those allocate nothing.
+/// with them for any x. The forms that take a workspace allocate nothing once it has grown.
 template <Real T, Kernel<T> K>
 class KernelTiles {
  public:
@@ -218,46 +218,42 @@ class KernelTiles {
   Index dim() const { return points_.dim(); }
   const K& kernel() const { return kernel_; }
 
-  /// Elements of scratch for products with `vectors` coefficient vectors at once (gram: none) and max_threads().
-  Index scratch_size(Index vectors = 0) const { return shared_scratch(vectors) + max_threads() * worker_scratch(vectors); }
-
-  /// out[i, j] = k(x_i, points_j). x: [m, d], out: [m, n], scratch: [scratch_size()]. O(m n d).
-  void gram(View<const T, 2> x, View<T, 2> out, View<T, 1> scratch) const {
+  /// out[i, j] = k(x_i, points_j). x: [m, d], out: [m, n]. O(m n d).
+  void gram(View<const T, 2> x, View<T, 2> out, Workspace& workspace) const {
     check_points("KernelTiles::gram", x);
     check_shape("KernelTiles::gram", "out", out.shape(), {x.extent(0), count()}, "points of x by points packed");
-    check_scratch("KernelTiles::gram", scratch, 0);
+    T* scratch = workspace.reserve<T>(max_threads() * worker_scratch(0));
     parallel_for(x.extent(0), detail::tile_rows, [&](Index begin, Index end, int worker) {
-      fill_rows(x.slice(0, begin, end), out.slice(0, begin, end), scratch.data() + worker * worker_scratch(0));
+      fill_rows(x.slice(0, begin, end), out.slice(0, begin, end), scratch + worker * worker_scratch(0));
     });
   }
   Matrix<T> gram(View<const T, 2> x) const {
     Matrix<T> out(x.extent(0), count());
-    Vector<T> scratch(scratch_size());
-    gram(x, out, scratch);
+    Workspace workspace;
+    gram(x, out, workspace);
     return out;
   }
 
-  /// out = k(x, points) coefficients, by tiles. coefficients: [n, vectors], out: [m, vectors],
-  /// scratch: [scratch_size(vectors)]. O(m n (d + vectors)). Sums are in an order that does not depend on threads.
-  void multiply(View<const T, 2> x, View<const T, 2> coefficients, View<T, 2> out, View<T, 1> scratch) const {
+  /// out = k(x, points) coefficients, by tiles. coefficients: [n, vectors], out: [m, vectors].
+  /// O(m n (d + vectors)). The order of the sums does not depend on threads.
+  void multiply(View<const T, 2> x, View<const T, 2> coefficients, View<T, 2> out, Workspace& workspace) const {
     constexpr auto function = "KernelTiles::multiply";
     const Index vectors = coefficients.extent(1), padded = padded_count();
     check_points(function, x);
     check_shape(function, "coefficients", coefficients.shape(), {count(), vectors}, "one row a point packed");
     check_shape(function, "out", out.shape(), {x.extent(0), vectors}, "points of x by coefficient vectors");
-    check_scratch(function, scratch, vectors);
-    T* packed = scratch.data();
+    T* packed = workspace.reserve<T>(vectors * padded + max_threads() * worker_scratch(vectors));
     for (Index v = 0; v < vectors; ++v)
       for (Index j = 0; j < padded; ++j) packed[v * padded + j] = j < count() ? coefficients(j, v) : T(0);
     parallel_for(x.extent(0), detail::tile_rows, [&](Index begin, Index end, int worker) {
-      T* own = packed + shared_scratch(vectors) + worker * worker_scratch(vectors);
+      T* own = packed + vectors * padded + worker * worker_scratch(vectors);
       multiply_rows(x.slice(0, begin, end), packed, vectors, out.slice(0, begin, end), own);
     });
   }
   Matrix<T> multiply(View<const T, 2> x, View<const T, 2> coefficients) const {
     Matrix<T> out(x.extent(0), coefficients.extent(1));
-    Vector<T> scratch(scratch_size(coefficients.extent(1)));
-    multiply(x, coefficients, out, scratch);
+    Workspace workspace;
+    multiply(x, coefficients, out, workspace);
     return out;
   }
 
@@ -272,7 +268,6 @@ class KernelTiles {
   using Points = std::conditional_t<radial, detail::PackedPoints<T>, PlainPoints>;
 
   Index padded_count() const { return detail::round_up(count(), detail::panel_width<T>); }
-  Index shared_scratch(Index vectors) const { return vectors * padded_count(); }
   Index worker_scratch(Index vectors) const {
     return detail::tile_rows * (detail::tile_columns + dim() + 1 + vectors);
   }
@@ -280,12 +275,6 @@ class KernelTiles {
   void check_points(std::string_view function, const View<const T, 2>& x) const {
     check_shape(function, "x", x.shape(), {x.extent(0), dim()}, "same dimension as the points packed");
   }
-  void check_scratch(std::string_view function, const View<T, 1>& scratch, Index vectors) const {
-    check_argument(scratch.extent(0) >= scratch_size(vectors) && (scratch.empty() || scratch.stride(0) == 1), function,
-                   "scratch", message("contiguous with at least ", scratch_size(vectors), " elements"),
-                   scratch.extent(0));
-  }
-
   /// k of up to 64 rows and the columns first <= j < last into a tile; columns past the last point hold anything finite.
   void fill_tile(View<const T, 2> x, Index first, Index last, T* tile, Index stride, const T* prepared,
                  const T* norms) const {
@@ -377,9 +366,9 @@ Matrix<scalar_t<X>> gram(const K& kernel, const X& x) {
   Matrix<T> out(n, n);
   parallel_for(n, block, [&](Index begin, Index end) {
     const KernelTiles<T, K> tiles(kernel, points.slice(0, begin, end));  // columns of this chunk, rows from it down
-    Vector<T> scratch(tiles.scratch_size());
     const View<T, 2> target(out);
-    tiles.gram(points.slice(0, begin, n), target.slice(0, begin, n).slice(1, begin, end), scratch);
+    Workspace workspace;
+    tiles.gram(points.slice(0, begin, n), target.slice(0, begin, n).slice(1, begin, end), workspace);
   });
   parallel_for(n, block, [&](Index begin, Index end) {
     if constexpr (RadialKernel<K, T>) {
