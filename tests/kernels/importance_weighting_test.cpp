@@ -59,7 +59,8 @@ TEST_CASE("kernels.importance_weighting: with true weights the aggregation minim
   const Vector<double> b = Eigen::Map<const Vector<double>>(y.data(), 800);
   const Vector<double> least_squares = a.colPivHouseholderQr().solve(b);
   CHECK((mix.theta - least_squares).norm() <= 1e-12);
-  CHECK((combine(mix.theta, outputs) - Eigen::Map<const Matrix<double>>((a * least_squares).eval().data(), 200, 4)).norm() <= 1e-10);
+  CHECK((combine(mix.theta, outputs) - Eigen::Map<const Matrix<double>>((a * least_squares).eval().data(), 200, 4))
+            .norm() <= 1e-10);
   const auto unweighted = fit_source_labels(outputs, y, 1e-12);
   CHECK((unweighted.theta - least_squares).norm() <= 1e-12);
 }
@@ -204,8 +205,9 @@ TEST_CASE("kernels.importance_weighting: bad arguments are refused in words") {
         "aggregate: weights has shape [3], expected [5] (one weight a source sample)");
   CHECK(message_of<InvalidArgument>([&] { aggregate(source, target, y, (w * NAN).eval()); }) ==
         "aggregate: weights has an entry that is not finite");
-  CHECK(message_of<InvalidArgument>([&] { aggregate(Tensor<double>({0, 5, 3}), target, y, w); }) ==
-        "aggregate: source has shape [0,5,3], expected at least one model, sample and class");
+  CHECK(message_of<InvalidArgument>([&] {
+          aggregate(Tensor<double>({0, 5, 3}), target, y, w);
+        }) == "aggregate: source has shape [0,5,3], expected at least one model, sample and class");
   CHECK(message_of<InvalidArgument>([&] { combine(w, source); }) ==
         "combine: theta has shape [5], expected [2] (one weight a model)");
   CHECK(message_of<InvalidArgument>([&] { importance_weighted_validation(Matrix<double>(2, 4), w); }) ==

@@ -73,7 +73,8 @@ TEST_CASE("linalg.cholesky: log determinant and condition agree with the eigenva
     const Cholesky<double> factor(a);
     const Vector<double> values = Eigen::SelfAdjointEigenSolver<Matrix<double>>(a).eigenvalues();
     CHECK(std::abs(factor.log_determinant() - values.array().log().sum()) < 1e-8);
-    const double exact = 1 / (a.cwiseAbs().colwise().sum().maxCoeff() * a.inverse().cwiseAbs().colwise().sum().maxCoeff());
+    const double exact =
+        1 / (a.cwiseAbs().colwise().sum().maxCoeff() * a.inverse().cwiseAbs().colwise().sum().maxCoeff());
     CHECK(factor.rcond() >= exact * (1 - 1e-6));  // the estimate of |a^-1| is from below
     CHECK(factor.rcond() <= 3 * exact);
   }

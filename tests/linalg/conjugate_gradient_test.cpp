@@ -65,8 +65,8 @@ TEST_CASE("linalg.conjugate_gradient: a first guess is used and a workspace that
 TEST_CASE("linalg.conjugate_gradient: a zero right-hand side has the zero solution") {
   Vector<double> x = Vector<double>::Ones(4);
   Workspace workspace;
-  const auto report = conjugate_gradient(Diagonal<double>{Vector<double>::Ones(4)}, Vector<double>::Zero(4).eval(), x,
-                                         workspace);
+  const auto report =
+      conjugate_gradient(Diagonal<double>{Vector<double>::Ones(4)}, Vector<double>::Zero(4).eval(), x, workspace);
   CHECK(report.converged);
   CHECK(x.isZero(0));
 }

@@ -19,7 +19,8 @@ using test::message_of;
 
 /// The Gram matrix by its definition, in long double.
 template <class T>
-Eigen::Matrix<long double, -1, -1> rbf_by_definition(const Matrix<T>& x, const Matrix<T>& y, double gamma, double offset) {
+Eigen::Matrix<long double, -1, -1> rbf_by_definition(const Matrix<T>& x, const Matrix<T>& y, double gamma,
+                                                     double offset) {
   Eigen::Matrix<long double, -1, -1> k(x.rows(), y.rows());
   for (Index i = 0; i < x.rows(); ++i)
     for (Index j = 0; j < y.rows(); ++j)
@@ -119,7 +120,8 @@ TEMPLATE_TEST_CASE("linalg.gram: products by tiles equal products with the store
         const double bound = static_cast<double>(n) * std::numeric_limits<T>::epsilon() * 2 *
                              static_cast<double>(c.cwiseAbs().colwise().sum().maxCoeff());
         CHECK(static_cast<double>((exact - product).cwiseAbs().maxCoeff()) <= bound);
-        CHECK(static_cast<double>((row_sums(RbfKernel(0.2, 1), x, y) - tiles.gram(x).rowwise().sum()).cwiseAbs().maxCoeff()) <=
+        CHECK(static_cast<double>(
+                  (row_sums(RbfKernel(0.2, 1), x, y) - tiles.gram(x).rowwise().sum()).cwiseAbs().maxCoeff()) <=
               static_cast<double>(n * n) * std::numeric_limits<T>::epsilon() * 2);
       }
 }
@@ -189,8 +191,7 @@ TEMPLATE_TEST_CASE("linalg.gram: the median distance is that of the sorted list"
       }
     std::sort(distances.begin(), distances.end());
     const std::size_t half = distances.size() / 2;
-    const double median =
-        distances.size() % 2 ? distances[half] : (distances[half - 1] + distances[half]) / 2;
+    const double median = distances.size() % 2 ? distances[half] : (distances[half - 1] + distances[half]) / 2;
     const double unit = 8 * std::numeric_limits<T>::epsilon();
     CHECK(std::abs(median_distance(x) - median) <= unit * median);
     if (distances.size() % 2) CHECK(std::abs(median_distance(x, 2) - median * median) <= unit * median * median);

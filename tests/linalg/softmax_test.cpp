@@ -35,7 +35,8 @@ TEMPLATE_TEST_CASE("linalg.softmax: all three forms agree with the definition in
       for (Index j = 0; j < columns; ++j) {
         const long double exact = std::exp(x(i, j) - exact_total);
         const double shift = static_cast<double>(largest - x(i, j));
-        CHECK(std::abs(static_cast<double>(p(i, j) - exact)) <= (8 + shift + static_cast<double>(columns) / 8) * unit * static_cast<double>(exact) + 1e-38);
+        CHECK(std::abs(static_cast<double>(p(i, j) - exact)) <=
+              (8 + shift + static_cast<double>(columns) / 8) * unit * static_cast<double>(exact) + 1e-38);
         CHECK(std::abs(static_cast<double>(log_p(i, j) - (x(i, j) - exact_total))) <= 8 * unit * (scale + shift));
       }
     }

@@ -47,22 +47,22 @@ enum class Solver {
 
 struct DensityRatioOptions {
   Loss loss = Loss::kulsif;
-  double lambda = 0.1;             ///< > 0
-  int iterations = 1;              ///< T >= 1
-  double tolerance = 1e-10;        ///< on the largest |w l'(v) + lambda (c - c_(t-1))| over the largest weight
-  int max_newton_steps = 100;      ///< an iteration, after which it is an error not to have converged
-  bool require_convergence = true; ///< false: stop after max_newton_steps without complaint (early stopping)
+  double lambda = 0.1;              ///< > 0
+  int iterations = 1;               ///< T >= 1
+  double tolerance = 1e-10;         ///< on the largest |w l'(v) + lambda (c - c_(t-1))| over the largest weight
+  int max_newton_steps = 100;       ///< an iteration, after which it is an error not to have converged
+  bool require_convergence = true;  ///< false: stop after max_newton_steps without complaint (early stopping)
   Solver solver = Solver::automatic;
-  bool clip_nonnegative = false;   ///< ratio() of kulsif and square cuts off what no ratio can be
+  bool clip_nonnegative = false;  ///< ratio() of kulsif and square cuts off what no ratio can be
 };
 
 /// How a fit went.
 struct FitReport {
   Solver solver = Solver::cholesky;
-  int newton_steps = 0;   ///< over all iterations; 0 for the closed form
-  double residual = 0;    ///< the largest at the end of an iteration, as in DensityRatioOptions::tolerance
-  double rcond = 0;       ///< of the matrix factored last; 0 when none was
-  bool ldlt = false;      ///< kulsif only: it was not positive definite in this precision, and was factored by LDL^T
+  int newton_steps = 0;  ///< over all iterations; 0 for the closed form
+  double residual = 0;   ///< the largest at the end of an iteration, as in DensityRatioOptions::tolerance
+  double rcond = 0;      ///< of the matrix factored last; 0 when none was
+  bool ldlt = false;     ///< kulsif only: it was not positive definite in this precision, and was factored by LDL^T
 };
 
 /// The fitted functions f_1 ... f_T, sums of kernel functions at the centres.
@@ -130,8 +130,8 @@ class DensityRatio {
 
  private:
   Index column_of(int t) const {
-    check_argument(t >= 0 && t <= iterations(), "DensityRatio", "t",
-                   message("between 1 and ", iterations(), ", or 0 for the last iteration"), t);
+    require(t >= 0 && t <= iterations(), "DensityRatio", "t must be between 1 and ", iterations(),
+            ", or 0 for the last iteration, got ", t);
     return t == 0 ? iterations() - 1 : t - 1;
   }
   double mean_loss(Side side, const Vector<T>& f, View<const T, 1> w) const {
@@ -240,15 +240,17 @@ DensityRatio<T, K> fit_kulsif(View<const T, 2> x_p, View<const T, 2> x_q, const 
     const linalg::Cholesky<T> factor(std::move(system), {.ldlt_fallback = true});
     report.rcond = static_cast<double>(factor.rcond());
     report.ldlt = factor.is_ldlt();
-    kulsif_recursion(mean_embedding, root, lambda, [&](Vector<T>& a) { factor.solve_in_place(a); }, alpha);
+    kulsif_recursion(
+        mean_embedding, root, lambda, [&](Vector<T>& a) { factor.solve_in_place(a); }, alpha);
   } else {
     const linalg::KernelTiles<T, K> tiles(kernel, x_q);
     const auto apply = [&](View<const T, 1> x, View<T, 1> y) {
       vector(y) = root.cwiseProduct(tile_product<T, K>(tiles, x_q, root.cwiseProduct(vector(x)))) + lambda * vector(x);
     };
     const auto solve = [&](Vector<T>& a) {
-      auto [x, cg] = linalg::conjugate_gradient(apply, a, {.tolerance = attainable<T>(options.tolerance),
-                                                           .require_convergence = options.require_convergence});
+      auto [x, cg] = linalg::conjugate_gradient(
+          apply, a,
+          {.tolerance = attainable<T>(options.tolerance), .require_convergence = options.require_convergence});
       report.residual = std::max(report.residual, cg.relative_residual);
       a = std::move(x);
     };
@@ -265,8 +267,8 @@ namespace reference {
 /// r = w l'(K c) + lambda (c - c_(t-1)) = 0 with a dense LU of diag(w l'') K + lambda. gram: [m + n, m + n], P first.
 /// The oracle of the tests: cubic in m + n a step, and a step is halved until |r| decreases.
 template <Real T>
-Matrix<T> iterated_density_ratio(Loss loss, const Matrix<T>& gram, const Vector<T>& w_p, const Vector<T>& w_q,
-                                 T lambda, int iterations) {
+Matrix<T> iterated_density_ratio(Loss loss, const Matrix<T>& gram, const Vector<T>& w_p, const Vector<T>& w_q, T lambda,
+                                 int iterations) {
   const Index m = w_p.size(), total = gram.rows();
   const auto residual = [&](const Vector<T>& c, const Vector<T>& previous, Vector<T>* curvature) {
     const Vector<T> v = gram * c;
@@ -335,10 +337,9 @@ linalg::RbfKernel density_ratio_kernel(const X& x_p, In<X, 2> x_q) {
 /// Throws InvalidArgument for empty samples, unequal dimensions, entries that are not finite, lambda <= 0,
 /// iterations < 1 and bad weights; NumericalError when Newton or conjugate gradients do not converge.
 template <class X, class K>
-  requires linalg::Kernel<K, scalar_t<X>>
-DensityRatio<scalar_t<X>, K> fit_density_ratio(const X& x_p, In<X, 2> x_q, const K& kernel,
-                                               const DensityRatioOptions& options = {}, In<X, 1> w_p = {},
-                                               In<X, 1> w_q = {}) {
+requires linalg::Kernel<K, scalar_t<X>> DensityRatio<scalar_t<X>, K> fit_density_ratio(
+    const X& x_p, In<X, 2> x_q, const K& kernel, const DensityRatioOptions& options = {}, In<X, 1> w_p = {},
+    In<X, 1> w_q = {}) {
   using T = scalar_t<X>;
   constexpr auto function = "fit_density_ratio";
   const In<X, 2> numerators = x_p;
@@ -359,8 +360,8 @@ DensityRatio<scalar_t<X>, K> fit_density_ratio(const X& x_p, In<X, 2> x_q, const
                                     tolerance / 10, is_quadratic(options.loss));
   Vector<T> c = Vector<T>::Zero(m + n);
   for (int t = 0; t < options.iterations; ++t) {
-    const auto newton = detail::proximal_newton(
-        system, options.loss, w, m, lambda, {tolerance, options.max_newton_steps, options.require_convergence}, c);
+    const auto newton = detail::proximal_newton(system, options.loss, w, m, lambda,
+                                                {tolerance, options.max_newton_steps, options.require_convergence}, c);
     report.newton_steps += newton.steps;
     report.residual = std::max(report.residual, newton.residual);
     coefficients.col(t) = c;
@@ -379,11 +380,16 @@ template <class T, class K>
 double divergence(const DensityRatio<T, K>& model, View<const std::type_identity_t<T>, 2> x_p,
                   View<const std::type_identity_t<T>, 2> x_q, int t = 0) {
   switch (model.loss()) {
-    case Loss::kulsif: return -model.empirical_loss(x_p, x_q, t) - 0.5;
-    case Loss::logistic: return std::log(2.0) - model.empirical_loss(x_p, x_q, t) / 2;
-    case Loss::exponential: return 1 - model.empirical_loss(x_p, x_q, t) / 2;
-    case Loss::square: return 2 - model.empirical_loss(x_p, x_q, t);
-    case Loss::kliep: break;
+    case Loss::kulsif:
+      return -model.empirical_loss(x_p, x_q, t) - 0.5;
+    case Loss::logistic:
+      return std::log(2.0) - model.empirical_loss(x_p, x_q, t) / 2;
+    case Loss::exponential:
+      return 1 - model.empirical_loss(x_p, x_q, t) / 2;
+    case Loss::square:
+      return 2 - model.empirical_loss(x_p, x_q, t);
+    case Loss::kliep:
+      break;
   }
   require(x_p.extent(0) > 0, "divergence", "x_p is empty");
   return model.log_ratio(x_p, t).template cast<double>().mean();

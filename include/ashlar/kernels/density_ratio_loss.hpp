@@ -3,7 +3,8 @@
 //   R(f) = E_P l(+1, f(x)) + E_Q l(-1, f(x))
 //
 // R is, up to a constant, a Bregman divergence from link(f) to beta, so its value on fresh points ranks estimates
-// without knowing beta. The link follows from the loss: minimising p l(+1, v) + q l(-1, v) over v gives link(v) = p / q.
+// without knowing beta. The link follows from the loss: minimising p l(+1, v) + q l(-1, v) over v gives link(v) = p /
+// q.
 //
 // Source: Gruber, Holzleitner, Lehner, Hochreiter, Zellinger, "Overcoming saturation in density ratio estimation by
 // iterated regularization", ICML 2024, section 2. The published code ends the square loss with (2v - 1) / (2 - 2v),
@@ -78,10 +79,15 @@ LossTerms<T> loss_terms(Loss loss, Side side, T v) {
 template <Real T>
 T link(Loss loss, T v) {
   switch (loss) {
-    case Loss::kulsif: return v;
-    case Loss::logistic: case Loss::kliep: return std::exp(v);
-    case Loss::exponential: return std::exp(2 * v);
-    case Loss::square: return (1 + v) / (1 - v);
+    case Loss::kulsif:
+      return v;
+    case Loss::logistic:
+    case Loss::kliep:
+      return std::exp(v);
+    case Loss::exponential:
+      return std::exp(2 * v);
+    case Loss::square:
+      return (1 + v) / (1 - v);
   }
   return v;
 }
@@ -99,10 +105,15 @@ T clipped_link(Loss loss, T v) {
 template <Real T>
 T log_link(Loss loss, T v) {
   switch (loss) {
-    case Loss::kulsif: return std::log(v);
-    case Loss::logistic: case Loss::kliep: return v;
-    case Loss::exponential: return 2 * v;
-    case Loss::square: return std::log1p(v) - std::log1p(-v);
+    case Loss::kulsif:
+      return std::log(v);
+    case Loss::logistic:
+    case Loss::kliep:
+      return v;
+    case Loss::exponential:
+      return 2 * v;
+    case Loss::square:
+      return std::log1p(v) - std::log1p(-v);
   }
   return v;
 }

@@ -143,9 +143,9 @@ class CentreSystem {
   /// The same system by products. With D spread evenly over the points, Phi^T D Phi is about tr(D) / R L^T L.
   void iterate(const Vector<T>& curvature, Vector<T>& x) const {
     const Matrix<T>& l = basis_.factor();
-    Matrix<T> estimate = (l.template triangularView<Eigen::Lower>().transpose() *
-                          Matrix<T>(l.template triangularView<Eigen::Lower>())) *
-                         (curvature.sum() / static_cast<T>(l.rows()));
+    Matrix<T> estimate =
+        (l.template triangularView<Eigen::Lower>().transpose() * Matrix<T>(l.template triangularView<Eigen::Lower>())) *
+        (curvature.sum() / static_cast<T>(l.rows()));
     estimate.diagonal().array() += lambda_;
     const linalg::Cholesky<T> preconditioner(std::move(estimate), {.ldlt_fallback = true});
     const auto precondition = [&](View<const T, 1> from, View<T, 1> to) {
@@ -175,10 +175,9 @@ class CentreSystem {
 /// As fit_density_ratio, with f a sum of kernel functions at centres: [R, d]. Solver::automatic stores N R numbers up
 /// to 5000 centres and recomputes kernels above. The tolerance is on the gradient norm over the largest sqrt k(z, z).
 template <class X, class K>
-  requires linalg::Kernel<K, scalar_t<X>>
-DensityRatio<scalar_t<X>, K> fit_density_ratio_nystrom(const X& x_p, In<X, 2> x_q, const K& kernel, In<X, 2> centres,
-                                                       const DensityRatioOptions& options = {}, In<X, 1> w_p = {},
-                                                       In<X, 1> w_q = {}) {
+requires linalg::Kernel<K, scalar_t<X>> DensityRatio<scalar_t<X>, K> fit_density_ratio_nystrom(
+    const X& x_p, In<X, 2> x_q, const K& kernel, In<X, 2> centres, const DensityRatioOptions& options = {},
+    In<X, 1> w_p = {}, In<X, 1> w_q = {}) {
   using T = scalar_t<X>;
   constexpr auto function = "fit_density_ratio_nystrom";
   const In<X, 2> numerators = x_p;

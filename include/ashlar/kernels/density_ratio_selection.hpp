@@ -57,8 +57,8 @@ std::pair<Matrix<T>, Matrix<T>> split_rows(const View<const T, 2>& x, std::span<
 
 /// R of every (lambda, t) on the validation points.
 template <class T, class K>
-Matrix<double> validation_losses(const Matrix<T>& x_p, const Matrix<T>& x_q, const Matrix<T>& v_p,
-                                 const Matrix<T>& v_q, const K& kernel, const SelectionOptions& options) {
+Matrix<double> validation_losses(const Matrix<T>& x_p, const Matrix<T>& x_q, const Matrix<T>& v_p, const Matrix<T>& v_q,
+                                 const K& kernel, const SelectionOptions& options) {
   if (options.loss == Loss::kulsif)
     return fit_kulsif_path(x_p, x_q, kernel, options.lambdas, options.max_iterations).losses(v_p, v_q);
   Matrix<double> losses(static_cast<Index>(options.lambdas.size()), options.max_iterations);
@@ -82,8 +82,8 @@ Matrix<double> validation_losses(const Matrix<T>& x_p, const Matrix<T>& x_q, con
 /// The (lambda, t) with the smallest loss on points left out; ties go to the larger lambda, then the smaller t. The
 /// split is by sample, so both keep their share. Throws NumericalError when no combination has a finite loss.
 template <class X, class K>
-  requires linalg::Kernel<K, scalar_t<X>>
-Selection select_density_ratio(const X& x_p, In<X, 2> x_q, const K& kernel, const SelectionOptions& options, Rng& rng) {
+requires linalg::Kernel<K, scalar_t<X>> Selection select_density_ratio(const X& x_p, In<X, 2> x_q, const K& kernel,
+                                                                       const SelectionOptions& options, Rng& rng) {
   using T = scalar_t<X>;
   constexpr auto function = "select_density_ratio";
   const In<X, 2> numerators = x_p;

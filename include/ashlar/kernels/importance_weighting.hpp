@@ -1,8 +1,8 @@
 // Using a density ratio: choosing among, or averaging, models that were trained on a source distribution for use on a
 // target distribution, when labels exist on the source only.
 //
-//   const auto mix = kernels::aggregate(source_outputs, target_outputs, labels, weights);   // weights: beta(x_i), source
-//   Matrix<double> f = kernels::combine(mix.theta, new_outputs);
+//   const auto mix = kernels::aggregate(source_outputs, target_outputs, labels, weights);   // weights: beta(x_i),
+//   source Matrix<double> f = kernels::combine(mix.theta, new_outputs);
 //
 // Model outputs are [models, samples, classes] (class probabilities, or vectors of a regression); labels are
 // [samples, classes], one-hot for classes. k, i, c below index models, samples, classes.
@@ -25,11 +25,11 @@
 namespace ashlar::kernels {
 
 struct Aggregation {
-  Vector<double> theta;   ///< [models]: the weight of each; zero for the models left out
-  Matrix<double> gram;    ///< [models, models]: G of the models used, zero elsewhere
-  Vector<double> moment;  ///< [models]: g of the models used
-  std::vector<bool> used; ///< [models]: false where an output is not finite
-  Index rank = 0;         ///< singular values of G kept; 0 (all outputs zero) makes theta zero
+  Vector<double> theta;    ///< [models]: the weight of each; zero for the models left out
+  Matrix<double> gram;     ///< [models, models]: G of the models used, zero elsewhere
+  Vector<double> moment;   ///< [models]: g of the models used
+  std::vector<bool> used;  ///< [models]: false where an output is not finite
+  Index rank = 0;          ///< singular values of G kept; 0 (all outputs zero) makes theta zero
 };
 
 /// Scores of every model, smaller is better, and the smallest; ties go to the smaller number.
@@ -71,7 +71,8 @@ inline Matrix<double> flattened(const Outputs& outputs, const std::vector<bool>&
 }
 
 /// pinv(gram) moment for a symmetric matrix: singular values up to rcond times the largest count as zero.
-inline Vector<double> pseudo_solve(const Matrix<double>& gram, const Vector<double>& moment, double rcond, Index& rank) {
+inline Vector<double> pseudo_solve(const Matrix<double>& gram, const Vector<double>& moment, double rcond,
+                                   Index& rank) {
   const Eigen::SelfAdjointEigenSolver<Matrix<double>> eigen(gram);
   if (eigen.info() != Eigen::Success)
     throw NumericalError("aggregate: the eigenvalues of the Gram matrix of the models did not converge");

@@ -72,8 +72,9 @@ class KulsifPath {
     const Matrix<T> f_p = scores(x_p), f_q = scores(x_q);
     Matrix<double> r(static_cast<Index>(lambdas_.size()), iterations_);
     for (Index j = 0; j < f_p.cols(); ++j)
-      r(j / iterations_, j % iterations_) = f_q.col(j).template cast<double>().squaredNorm() / (2.0 * static_cast<double>(f_q.rows())) -
-                                            f_p.col(j).template cast<double>().mean();
+      r(j / iterations_, j % iterations_) =
+          f_q.col(j).template cast<double>().squaredNorm() / (2.0 * static_cast<double>(f_q.rows())) -
+          f_p.col(j).template cast<double>().mean();
     return r;
   }
 
@@ -97,7 +98,8 @@ class KulsifPath {
   }
   /// Of every point of P, times its weight: t / lambda.
   T pull(Index j) const {
-    return static_cast<T>(static_cast<double>(j % iterations_ + 1) / lambdas_[static_cast<std::size_t>(j / iterations_)]);
+    return static_cast<T>(static_cast<double>(j % iterations_ + 1) /
+                          lambdas_[static_cast<std::size_t>(j / iterations_)]);
   }
   static View<const T, 2> column(const Vector<T>& v) { return {v.data(), {v.size(), 1}}; }
 
@@ -111,9 +113,11 @@ class KulsifPath {
 
 /// Fits the whole path. Arguments and errors as fit_density_ratio.
 template <class X, class K>
-  requires linalg::Kernel<K, scalar_t<X>>
-KulsifPath<scalar_t<X>, K> fit_kulsif_path(const X& x_p, In<X, 2> x_q, const K& kernel, std::vector<double> lambdas,
-                                           int iterations, In<X, 1> w_p = {}, In<X, 1> w_q = {}) {
+requires linalg::Kernel<K, scalar_t<X>> KulsifPath<scalar_t<X>, K> fit_kulsif_path(const X& x_p, In<X, 2> x_q,
+                                                                                   const K& kernel,
+                                                                                   std::vector<double> lambdas,
+                                                                                   int iterations, In<X, 1> w_p = {},
+                                                                                   In<X, 1> w_q = {}) {
   using T = scalar_t<X>;
   constexpr auto function = "fit_kulsif_path";
   const In<X, 2> numerators = x_p;
@@ -134,8 +138,9 @@ KulsifPath<scalar_t<X>, K> fit_kulsif_path(const X& x_p, In<X, 2> x_q, const K& 
       Matrix<T> system = scaled;
       system.diagonal().array() += lambda;
       const linalg::Cholesky<T> factor(std::move(system), {.ldlt_fallback = true});
-      detail::kulsif_recursion(mean_embedding, root, lambda, [&](Vector<T>& a) { factor.solve_in_place(a); },
-                               alpha.middleCols(i * iterations, iterations));
+      detail::kulsif_recursion(
+          mean_embedding, root, lambda, [&](Vector<T>& a) { factor.solve_in_place(a); },
+          alpha.middleCols(i * iterations, iterations));
     }
   };
   // A copy of the matrix for every thread while it is small; one at a time, threaded inside, when it is not.

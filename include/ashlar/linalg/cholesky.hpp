@@ -1,9 +1,8 @@
 // Cholesky factorisation of symmetric positive definite matrices: blocked, threaded, and explicit about what happens
 // when a matrix is only nearly positive definite.
 //
-//   const linalg::Cholesky<double> factor(std::move(a));          // throws NumericalError unless a is positive definite
-//   Vector<double> x = factor.solve(b);
-//   double digits_lost = -std::log10(factor.rcond());
+//   const linalg::Cholesky<double> factor(std::move(a));          // throws NumericalError unless a is positive
+//   definite Vector<double> x = factor.solve(b); double digits_lost = -std::log10(factor.rcond());
 //
 // n^3 / 3 multiply-adds to factor, n^2 to solve.
 #pragma once
@@ -25,10 +24,10 @@ namespace ashlar::linalg {
 
 /// What to do when a pivot is not positive. The default is to refuse.
 struct CholeskyOptions {
-  int jitter_attempts = 0;       ///< multiples of the identity tried before giving up
-  double jitter = 1e-12;         ///< the first of them, relative to the mean diagonal entry
-  double jitter_growth = 10;     ///< of each to the next
-  bool ldlt_fallback = false;    ///< then factor with pivoting; directions without a pivot are solved as zero
+  int jitter_attempts = 0;     ///< multiples of the identity tried before giving up
+  double jitter = 1e-12;       ///< the first of them, relative to the mean diagonal entry
+  double jitter_growth = 10;   ///< of each to the next
+  bool ldlt_fallback = false;  ///< then factor with pivoting; directions without a pivot are solved as zero
 };
 
 namespace detail {
@@ -121,18 +120,17 @@ class Cholesky {
     }
     if (pivot == n) return;
     if (!options.ldlt_fallback)
-      throw NumericalError(message("Cholesky: pivot ", pivot, " of ", n, " is ", value,
-                                   ", so the matrix is not positive definite",
-                                   jitter_ > 0 ? " even with a jitter of " : "",
-                                   jitter_ > 0 ? message(jitter_) : std::string()));
+      throw NumericalError(
+          message("Cholesky: pivot ", pivot, " of ", n, " is ", value, ", so the matrix is not positive definite",
+                  jitter_ > 0 ? " even with a jitter of " : "", jitter_ > 0 ? message(jitter_) : std::string()));
     jitter_ = 0;
     restore(diagonal);
     ldlt_.emplace(factor_);
   }
 
   Index order() const { return factor_.rows(); }
-  T jitter() const { return jitter_; }                    ///< what was added to the diagonal, zero as a rule
-  bool is_ldlt() const { return ldlt_.has_value(); }      ///< the fallback was taken
+  T jitter() const { return jitter_; }                ///< what was added to the diagonal, zero as a rule
+  bool is_ldlt() const { return ldlt_.has_value(); }  ///< the fallback was taken
   /// L, lower triangular. The strict upper triangle holds the matrix. Not available after the fallback.
   const Matrix<T>& factor() const {
     require(!is_ldlt(), "Cholesky::factor", "the matrix was factored with pivoting and has no triangular factor");

@@ -48,12 +48,12 @@ struct ConjugateGradientResult {
 };
 
 /// Improves x, which holds the first guess, until |b - A x| <= tolerance |b|. Allocates nothing
-/// once the workspace has grown. b, x: [n]. Throws NumericalError when the operator is not positive definite or gives numbers that
-/// are not finite, or, if convergence is required, when it is not reached.
+/// once the workspace has grown. b, x: [n]. Throws NumericalError when the operator is not positive definite or gives
+/// numbers that are not finite, or, if convergence is required, when it is not reached.
 template <class A, class B, class M = Identity>
-  requires LinearOperator<A, scalar_t<B>> && LinearOperator<M, scalar_t<B>>
-ConjugateGradientReport conjugate_gradient(const A& apply, const B& right, Out<B, 1> x, Workspace& workspace,
-                                           const ConjugateGradientOptions& options = {}, const M& precondition = {}) {
+requires LinearOperator<A, scalar_t<B>> && LinearOperator<M, scalar_t<B>> ConjugateGradientReport
+conjugate_gradient(const A& apply, const B& right, Out<B, 1> x, Workspace& workspace,
+                   const ConjugateGradientOptions& options = {}, const M& precondition = {}) {
   using T = scalar_t<B>;
   constexpr auto function = "conjugate_gradient";
   const In<B, 1> b = right;
@@ -111,10 +111,9 @@ ConjugateGradientReport conjugate_gradient(const A& apply, const B& right, Out<B
 
 /// Solves A x = b from x = 0.
 template <class B, class A, class M = Identity>
-  requires LinearOperator<A, scalar_t<B>> && LinearOperator<M, scalar_t<B>>
-ConjugateGradientResult<scalar_t<B>> conjugate_gradient(const A& apply, const B& b,
-                                                        const ConjugateGradientOptions& options = {},
-                                                        const M& precondition = {}) {
+requires LinearOperator<A, scalar_t<B>> && LinearOperator<M, scalar_t<B>> ConjugateGradientResult<scalar_t<B>>
+conjugate_gradient(const A& apply, const B& b, const ConjugateGradientOptions& options = {},
+                   const M& precondition = {}) {
   using T = scalar_t<B>;
   const Index n = In<B, 1>(b).extent(0);
   ConjugateGradientResult<T> result{Vector<T>::Zero(n), {}};

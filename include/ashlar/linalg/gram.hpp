@@ -85,8 +85,8 @@ class PrecomputedKernel {
  private:
   Index at(View<const T, 1> point) const {
     const T value = point[0];
-    check_argument(value >= 0 && value < static_cast<T>(gram_.extent(0)), "PrecomputedKernel", "every point",
-                   message("an index below ", gram_.extent(0)), value);
+    require(value >= 0 && value < static_cast<T>(gram_.extent(0)), "PrecomputedKernel",
+            "every point must be an index below ", gram_.extent(0), ", got ", value);
     return static_cast<Index>(value);
   }
   View<const T, 2> gram_;
@@ -97,7 +97,7 @@ namespace detail {
 inline constexpr Index tile_rows = 64, tile_columns = 512;  // 256 KiB of doubles: stays in second-level cache
 inline constexpr int block_rows = 4, block_batches = 2;     // eight accumulators hide the latency of multiply-adds
 template <class T>
-inline constexpr Index panel_width = block_batches * simd::width<T>;
+inline constexpr Index panel_width = block_batches* simd::width<T>;
 
 constexpr Index round_up(Index n, Index multiple) { return (n + multiple - 1) / multiple * multiple; }
 
@@ -268,14 +268,13 @@ class KernelTiles {
   using Points = std::conditional_t<radial, detail::PackedPoints<T>, PlainPoints>;
 
   Index padded_count() const { return detail::round_up(count(), detail::panel_width<T>); }
-  Index worker_scratch(Index vectors) const {
-    return detail::tile_rows * (detail::tile_columns + dim() + 1 + vectors);
-  }
+  Index worker_scratch(Index vectors) const { return detail::tile_rows * (detail::tile_columns + dim() + 1 + vectors); }
 
   void check_points(std::string_view function, const View<const T, 2>& x) const {
     check_shape(function, "x", x.shape(), {x.extent(0), dim()}, "same dimension as the points packed");
   }
-  /// k of up to 64 rows and the columns first <= j < last into a tile; columns past the last point hold anything finite.
+  /// k of up to 64 rows and the columns first <= j < last into a tile; columns past the last point hold anything
+  /// finite.
   void fill_tile(View<const T, 2> x, Index first, Index last, T* tile, Index stride, const T* prepared,
                  const T* norms) const {
     if constexpr (radial) {
@@ -288,8 +287,7 @@ class KernelTiles {
       const View<const T, 2> y = points_.values;
       for (Index i = 0; i < detail::round_up(x.extent(0), detail::block_rows); ++i)
         for (Index j = first; j < detail::round_up(last, detail::panel_width<T>); ++j)
-          tile[i * stride + (j - first)] =
-              i < x.extent(0) && j < last ? static_cast<T>(kernel_(x[i], y[j])) : T(0);
+          tile[i * stride + (j - first)] = i < x.extent(0) && j < last ? static_cast<T>(kernel_(x[i], y[j])) : T(0);
     }
   }
 
@@ -350,15 +348,13 @@ class KernelTiles {
 
 /// k(x_i, y_j). x: [m, d], y: [n, d]; the result is [m, n].
 template <class K, class X>
-  requires Kernel<K, scalar_t<X>>
-Matrix<scalar_t<X>> gram(const K& kernel, const X& x, In<X, 2> y) {
+requires Kernel<K, scalar_t<X>> Matrix<scalar_t<X>> gram(const K& kernel, const X& x, In<X, 2> y) {
   return KernelTiles<scalar_t<X>, K>(kernel, y).gram(x);
 }
 
 /// k(x_i, x_j), exactly symmetric, with k(x_i, x_i) of a distance of exactly zero. Half the work of the above.
 template <class K, class X>
-  requires Kernel<K, scalar_t<X>>
-Matrix<scalar_t<X>> gram(const K& kernel, const X& x) {
+requires Kernel<K, scalar_t<X>> Matrix<scalar_t<X>> gram(const K& kernel, const X& x) {
   using T = scalar_t<X>;
   constexpr Index block = 4 * detail::tile_rows;
   const In<X, 2> points = x;
@@ -388,16 +384,15 @@ Matrix<scalar_t<X>> gram(const K& kernel, const X& x) {
 
 /// k(x, y) c without storing k. c: [n]; the result is [m].
 template <class K, class X>
-  requires Kernel<K, scalar_t<X>>
-Vector<scalar_t<X>> kernel_product(const K& kernel, const X& x, In<X, 2> y, In<X, 1> c) {
+requires Kernel<K, scalar_t<X>> Vector<scalar_t<X>> kernel_product(const K& kernel, const X& x, In<X, 2> y,
+                                                                   In<X, 1> c) {
   const View<const scalar_t<X>, 2> column(c.data(), {c.extent(0), 1}, {c.stride(0), 1});
   return KernelTiles<scalar_t<X>, K>(kernel, y).multiply(x, column).col(0);
 }
 
 /// sum_j k(x_i, y_j), without storing k.
 template <class K, class X>
-  requires Kernel<K, scalar_t<X>>
-Vector<scalar_t<X>> row_sums(const K& kernel, const X& x, In<X, 2> y) {
+requires Kernel<K, scalar_t<X>> Vector<scalar_t<X>> row_sums(const K& kernel, const X& x, In<X, 2> y) {
   return kernel_product(kernel, x, y, Vector<scalar_t<X>>::Ones(y.extent(0)).eval());
 }
 

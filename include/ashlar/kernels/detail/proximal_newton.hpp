@@ -86,8 +86,8 @@ NewtonReport proximal_newton(System& system, Loss loss, const Vector<T>& w, Inde
     if (report.residual <= options.tolerance || at_rounding_floor) return report;
     if (report.steps == options.max_steps) {
       if (!options.require_convergence) return report;
-      throw NumericalError(message("fit_density_ratio: the ", name(loss), " loss did not converge after ",
-                                   report.steps, " Newton steps, the residual is ", report.residual));
+      throw NumericalError(message("fit_density_ratio: the ", name(loss), " loss did not converge after ", report.steps,
+                                   " Newton steps, the residual is ", report.residual));
     }
     last = report.residual;
 
