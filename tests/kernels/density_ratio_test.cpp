@@ -1,20 +1,22 @@
 #include "ashlar/kernels/density_ratio.hpp"
 
 #include <Eigen/LU>
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <numbers>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "ashlar/core/random.hpp"
 #include "ashlar/kernels/density_ratio_nystrom.hpp"
 #include "ashlar/kernels/density_ratio_selection.hpp"
 #include "ashlar/kernels/kulsif_path.hpp"
+#include "kernels/samples.hpp"
 #include "support/allocations.hpp"
 #include "support/catch.hpp"
 #include "support/errors.hpp"
-#include "support/fixture.hpp"
 #include "support/threads.hpp"
 
 namespace ashlar::kernels {
@@ -22,43 +24,6 @@ namespace {
 
 using linalg::RbfKernel;
 using test::message_of;
-
-constexpr Loss all_losses[] = {Loss::kulsif, Loss::logistic, Loss::exponential, Loss::square, Loss::kliep};
-
-Matrix<double> data(const std::string& file) {
-  const auto array = test::fixture("density_ratio/" + file);
-  return array.rank() == 2 ? Matrix<double>(array.matrix())
-                           : Matrix<double>(Eigen::Map<const Vector<double>>(array.data(), array.size()));
-}
-
-/// max |a - b| / max |b|.
-template <class A, class B>
-double relative(const A& a, const B& b) {
-  return static_cast<double>((a - b).cwiseAbs().maxCoeff() / b.cwiseAbs().maxCoeff());
-}
-
-/// Two overlapping normal samples.
-template <class T = double>
-struct Samples {
-  Matrix<T> p, q;
-  explicit Samples(std::uint64_t seed, Index m = 25, Index n = 35, Index d = 2) {
-    Rng rng(seed);
-    p = normal_matrix<T>(rng, m, d, 0.8);
-    p.array() += T(0.4);
-    q = normal_matrix<T>(rng, n, d);
-  }
-  Matrix<T> pooled() const {
-    Matrix<T> x(p.rows() + q.rows(), p.cols());
-    x << p, q;
-    return x;
-  }
-  Vector<T> weights() const {
-    Vector<T> w(p.rows() + q.rows());
-    w << Vector<T>::Constant(p.rows(), T(1) / static_cast<T>(p.rows())),
-        Vector<T>::Constant(q.rows(), T(1) / static_cast<T>(q.rows()));
-    return w;
-  }
-};
 
 /// r_t = w l'(K c_t) + lambda (c_t - c_(t-1)), which is zero at the solution, over max w.
 double stationarity(Loss loss, const Matrix<double>& gram, const Matrix<double>& c, const Vector<double>& w, Index m,
@@ -102,12 +67,6 @@ TEST_CASE("kernels.density_ratio: coefficients and predictions and losses match 
 TEST_CASE("kernels.density_ratio: the default kernel is the one of the fixture") {
   CHECK(std::abs(density_ratio_kernel(data("x_p"), data("x_q")).gamma() / data("params")(0) - 1) <= 1e-13);
   CHECK(density_ratio_kernel(data("x_p"), data("x_q")).offset() == 1);
-}
-
-TEST_CASE("kernels.density_ratio: Nystrom predictions match the fixture") {
-  const auto model = fit_density_ratio_nystrom(data("x_p"), data("x_q"), RbfKernel(data("params")(0), 1),
-                                               data("nystrom_centers"), {.lambda = data("params")(1), .iterations = 5});
-  CHECK(relative(model.scores(data("x_test")).transpose(), data("nystrom_ratio_test")) <= 1e-6);
 }
 
 TEST_CASE("kernels.density_ratio: the KuLSIF closed form equals the Newton template") {
@@ -204,50 +163,6 @@ TEST_CASE("kernels.density_ratio: the gradient of the objective in c is K r") {
   }
 }
 
-TEST_CASE("kernels.density_ratio: second derivatives of the losses are those of the first and links invert p over q") {
-  for (const Loss loss : all_losses)
-    for (const double v : {-30.0, -1.3, 0.0, 0.4, 0.9, 25.0}) {
-      INFO(name(loss) << " at " << v);
-      const double h = 1e-6 * std::max(1.0, std::abs(v));
-      for (const Side side : {Side::numerator, Side::denominator}) {
-        const auto here = loss_terms(loss, side, v), right = loss_terms(loss, side, v + h),
-                   left = loss_terms(loss, side, v - h);
-        const double scale = 1e-7 * (std::abs(here.value) + std::abs(here.slope) + 1);
-        CHECK(std::abs((right.value - left.value) / (2 * h) - here.slope) <= scale);
-        CHECK(std::abs((right.slope - left.slope) / (2 * h) - here.curvature) <= scale);
-      }
-      // p l'(+1, v) + q l'(-1, v) = 0 with p / q = link(v)
-      const double ratio = link(loss, v);
-      const double balance =
-          ratio * loss_terms(loss, Side::numerator, v).slope + loss_terms(loss, Side::denominator, v).slope;
-      CHECK(std::abs(balance) <= 1e-12 * (1 + std::abs(ratio * loss_terms(loss, Side::numerator, v).slope)));
-      if (ratio > 0) CHECK(std::abs(log_link(loss, v) - std::log(ratio)) <= 1e-12 * (1 + std::abs(v)));
-    }
-}
-
-TEST_CASE("kernels.density_ratio: losses stay finite where the exponential would not") {
-  CHECK(loss_terms(Loss::logistic, Side::numerator, -1e4).value == 1e4);
-  CHECK(loss_terms(Loss::logistic, Side::denominator, 1e4).slope == 1);
-  CHECK(loss_terms(Loss::logistic, Side::numerator, 1e4).slope == 0);
-  CHECK(std::isfinite(loss_terms(Loss::exponential, Side::numerator, -1e4).value));
-  CHECK(std::isfinite(loss_terms(Loss::exponential, Side::denominator, 1e4f).value));
-  CHECK(log_link(Loss::kliep, 1e5) == 1e5);
-}
-
-TEST_CASE("kernels.density_ratio: Nystrom with all points equals the full fit for both of its solvers") {
-  const Samples<> s(8);
-  const RbfKernel kernel(0.5, 1);
-  for (const Loss loss : all_losses)
-    for (const Solver solver : {Solver::cholesky, Solver::conjugate_gradient}) {
-      INFO(name(loss) << (solver == Solver::cholesky ? ", cholesky" : ", conjugate gradients"));
-      const DensityRatioOptions options{.loss = loss, .lambda = 0.01, .iterations = 4, .solver = solver};
-      const auto full = fit_density_ratio(s.p, s.q, kernel, options);
-      const auto nystrom = fit_density_ratio_nystrom(s.p, s.q, kernel, s.pooled(), options);
-      CHECK(relative(nystrom.scores(s.p), full.scores(s.p)) <= 1e-6);
-      CHECK(relative(nystrom.scores(s.q), full.scores(s.q)) <= 1e-6);
-    }
-}
-
 TEST_CASE("kernels.density_ratio: conjugate gradients on tiles equal the factorisation") {
   const Samples<> s(9, 60, 90);
   const RbfKernel kernel(0.5, 1);
@@ -260,33 +175,6 @@ TEST_CASE("kernels.density_ratio: conjugate gradients on tiles equal the factori
     CHECK(relative(iterative.scores(s.p), direct.scores(s.p)) <= 1e-7);
     CHECK(iterative.report().solver == Solver::conjugate_gradient);
   }
-}
-
-TEST_CASE("kernels.density_ratio: the path equals a fit per lambda") {
-  const Samples<> s(10);
-  const RbfKernel kernel(0.5, 1);
-  const std::vector<double> lambdas{1e4, 1, 1e-2, 1e-4, 1e-6};
-  const auto path = fit_kulsif_path(s.p, s.q, kernel, lambdas, 4);
-  const Samples<> fresh(11);
-  const Matrix<double> scores = path.scores(fresh.q), losses = path.losses(fresh.p, fresh.q);
-  for (Index i = 0; i < 5; ++i) {
-    INFO("lambda = " << lambdas[static_cast<std::size_t>(i)]);
-    const auto model =
-        fit_density_ratio(s.p, s.q, kernel, {.lambda = lambdas[static_cast<std::size_t>(i)], .iterations = 4});
-    const Matrix<double> alone = model.scores(fresh.q);
-    CHECK(relative(scores.middleCols(4 * i, 4), alone) <= 1e-8);
-    CHECK(relative(path.model(i).scores(fresh.q), alone) <= 1e-8);
-    for (int t = 1; t <= 4; ++t) {
-      CHECK(relative(path.ratio(fresh.q, i, t), model.ratio(fresh.q, t)) <= 1e-8);
-      const double loss = model.empirical_loss(fresh.p, fresh.q, t);
-      CHECK(std::abs(losses(i, t - 1) - loss) <= 1e-8 * (1 + std::abs(loss)));
-    }
-  }
-  CHECK(path.ratio(fresh.q, 4, 1, true).minCoeff() >= 0);
-  CHECK(message_of<InvalidArgument>([&] { path.ratio(fresh.q, 5, 1); }) ==
-        "KulsifPath: lambda must be a number of lambdas(), below 5, got 5");
-  CHECK(message_of<InvalidArgument>([&] { path.ratio(fresh.q, 0, 5); }) ==
-        "KulsifPath: t must be between 1 and 4, got 5");
 }
 
 TEST_CASE("kernels.density_ratio: the training loss does not increase with t") {
@@ -528,44 +416,6 @@ TEST_CASE("kernels.density_ratio: early stopping keeps the best so far instead o
   CHECK(early.report().newton_steps == 1);
   CHECK(early.report().residual > 1e-10);
   CHECK(early.empirical_loss(s.p, s.q) < 1);  // R(0) of kliep
-}
-
-TEST_CASE("kernels.density_ratio: selection returns the smallest loss on points left out with its tie rule") {
-  const Samples<> s(27, 60, 80);
-  for (const Loss loss : {Loss::kulsif, Loss::logistic})
-    for (const int folds : {1, 4}) {
-      INFO(name(loss) << ", folds = " << folds);
-      Rng rng(27);
-      const auto choice =
-          select_density_ratio(s.p, s.q, RbfKernel(0.5, 1),
-                               {.loss = loss, .lambdas = {10, 1, 0.1, 0.01}, .max_iterations = 4, .folds = folds}, rng);
-      Index row = 0, column = 0;
-      choice.losses.minCoeff(&row, &column);
-      CHECK(choice.lambda == std::vector<double>{10, 1, 0.1, 0.01}[static_cast<std::size_t>(row)]);
-      CHECK(choice.iterations == column + 1);
-      CHECK(choice.options().loss == loss);
-
-      // the same split by hand
-      Rng again(27);
-      const auto p_order = again.permutation(60), q_order = again.permutation(80);
-      const Index parts = folds == 1 ? 5 : folds;
-      double expected = 0;
-      for (Index fold = 0; fold < folds; ++fold) {
-        const auto [v_p, t_p] = detail::split_rows<double>(s.p, p_order, fold, parts);
-        const auto [v_q, t_q] = detail::split_rows<double>(s.q, q_order, fold, parts);
-        CHECK(v_p.rows() == 60 / parts);
-        CHECK(t_q.rows() == 80 - 80 / parts);
-        expected += fit_density_ratio(t_p, t_q, RbfKernel(0.5, 1), choice.options()).empirical_loss(v_p, v_q) / folds;
-      }
-      CHECK(std::abs(choice.losses(row, column) - expected) <= 1e-8);
-    }
-  // Identical samples: every lambda and t of logistic gives the same f = 0.
-  Matrix<double> constant = Matrix<double>::Ones(10, 1);
-  Rng rng(28);
-  const auto tie = select_density_ratio(constant, constant, RbfKernel(1),
-                                        {.loss = Loss::logistic, .lambdas = {0.1, 10, 1}, .max_iterations = 3}, rng);
-  CHECK(tie.lambda == 10);
-  CHECK(tie.iterations == 1);
 }
 
 TEST_CASE("kernels.density_ratio: divergences of two normals come near their closed forms") {
