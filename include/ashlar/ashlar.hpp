@@ -17,7 +17,12 @@
 #include "ashlar/io/mapped_file.hpp"
 #include "ashlar/io/npy.hpp"
 #include "ashlar/io/number.hpp"
+#include "ashlar/kernels.hpp"
+#include "ashlar/linalg/cholesky.hpp"
+#include "ashlar/linalg/conjugate_gradient.hpp"
+#include "ashlar/linalg/gram.hpp"
 #include "ashlar/linalg/small_product.hpp"
+#include "ashlar/linalg/softmax.hpp"
 
 // These two need a package that may not be there.
 #if __has_include(<dlpack/dlpack.h>)

@@ -6,8 +6,11 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <cstring>
+#include <iterator>
+#include <limits>
 #include <utility>
 #include <xsimd/xsimd.hpp>
 
@@ -76,6 +79,77 @@ T reduce_min(const batch<T>& x) {
   alignas(64) T lanes[batch<T>::size];
   x.store_aligned(lanes);
   return *std::min_element(lanes, lanes + batch<T>::size);
+}
+
+namespace detail {
+
+/// Constants of exp. e^r = 1 + r + r^2 q(r) for |r| <= ln(2) / 2, q of near-minimax coefficients.
+template <class T>
+struct Exp;
+template <>
+struct Exp<double> {
+  using Bits = std::int64_t;
+  static constexpr double round = 0x1.8p52;                  // adding it leaves the nearest integer in the low bits
+  static constexpr double ln2_high = 0x1.62e42fefa3800p-1;   // 42 bits: k ln2_high is exact
+  static constexpr double ln2_low = 0x1.ef35793c76730p-45;
+  static constexpr double smallest = -708.3964185322641;     // of the argument: below, the result is not normal
+  static constexpr double largest = 709.782712893384;
+  static constexpr double q[] = {0.5,
+                                 0.1666666666666666746,
+                                 0.041666666666623820532,
+                                 0.0083333333333300381973,
+                                 0.0013888888917367080562,
+                                 0.00019841269863171556026,
+                                 0.000024801521057868205199,
+                                 2.7557268276905696187e-6,
+                                 2.7620201591031548792e-7,
+                                 2.5100472505694996003e-8};
+};
+template <>
+struct Exp<float> {
+  using Bits = std::int32_t;
+  static constexpr float round = 0x1.8p23f;
+  static constexpr float ln2_high = 0x1.62e4p-1f;  // 15 bits
+  static constexpr float ln2_low = 0x1.7f7d1cp-20f;
+  static constexpr float smallest = -87.33654f;
+  static constexpr float largest = 88.72283f;
+  static constexpr float q[] = {0.5f, 0.16666576666f, 0.041666554212984f, 0.0083632328836827f, 0.00139262508314975f};
+};
+
+/// The mantissa field of every lane moved up to the exponent field.
+template <class Bits>
+batch<Bits> mantissa_to_exponent(const batch<Bits>& bits) {
+  constexpr int distance = sizeof(Bits) == 8 ? 52 : 23;
+#if defined(__AVX512F__)  // gcc 12 warns about the undefined lanes inside the unmasked intrinsics
+  if constexpr (sizeof(bits) == 64 && sizeof(Bits) == 8)
+    return batch<Bits>(_mm512_maskz_slli_epi64(0xFF, bits, distance));
+  if constexpr (sizeof(bits) == 64 && sizeof(Bits) == 4)
+    return batch<Bits>(_mm512_maskz_slli_epi32(0xFFFF, bits, distance));
+#endif
+  return bits << distance;
+}
+
+}  // namespace detail
+
+/// e^x, 1.5 units in the last place at most. Results below the smallest normal number are zero; NaN stays NaN.
+template <Real T>
+batch<T> exp(const batch<T>& x) {
+  using C = detail::Exp<T>;
+  using Bits = batch<typename C::Bits>;
+  const batch<T> shifted = fma(x, batch<T>(T(1.4426950408889634)), batch<T>(C::round));
+  const batch<T> k = shifted - batch<T>(C::round);
+  batch<T> r = fma(k, batch<T>(-C::ln2_high), x);
+  r = fma(k, batch<T>(-C::ln2_low), r);
+  constexpr int last = static_cast<int>(std::size(C::q)) - 1;
+  batch<T> q(C::q[last]);
+  for (int i = last; i-- > 0;) q = fma(q, r, batch<T>(C::q[i]));
+  const batch<T> power = fma(r * r, q, r) + batch<T>(T(1));
+  // Adding k to the exponent field multiplies by 2^k.
+  const Bits scaled = std::bit_cast<Bits>(power) + detail::mantissa_to_exponent(std::bit_cast<Bits>(shifted));
+  batch<T> result = std::bit_cast<batch<T>>(scaled);
+  result = xsimd::select(x < batch<T>(C::smallest), batch<T>(T(0)), result);
+  result = xsimd::select(x > batch<T>(C::largest), batch<T>(std::numeric_limits<T>::infinity()), result);
+  return xsimd::select(x == x, result, x);
 }
 
 /// Sum of a[i] b[i]. Four accumulators hide the latency of the additions.
