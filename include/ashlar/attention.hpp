@@ -3,3 +3,4 @@
 
 #include "ashlar/attention/decay.hpp"
 #include "ashlar/attention/lightning.hpp"
+#include "ashlar/attention/sequence_parallel.hpp"

@@ -71,6 +71,11 @@ TEST_CASE("core.view: slicing, fixing an axis and transposing address the same m
   CHECK(v.slice(1, 1, 3)(0, 0, 0) == 4);
   CHECK(v.slice(1, 1, 3).extent(1) == 2);
   CHECK(v.transposed(0, 2)(3, 2, 1) == 23);
+  CHECK(v.reversed(1)(1, 0, 3) == 23);
+  CHECK(v.reversed(1).reversed(1)(1, 2, 3) == 23);
+  CHECK(overlaps(v.reversed(0).slice(0, 0, 1), v.slice(0, 1, 2)));
+  CHECK_FALSE(overlaps(v.reversed(0).slice(0, 0, 1), v.slice(0, 0, 1)));
+  CHECK(v.slice(0, 1, 1).reversed(0).empty());
   CHECK(v.contiguous());
   CHECK_FALSE(v.transposed(0, 2).contiguous());
   CHECK_FALSE(v.slice(2, 0, 2).contiguous());

@@ -156,6 +156,14 @@ class View {
     return other;
   }
 
+  /// The same memory with one axis running backwards.
+  ASHLAR_HOST_DEVICE constexpr View reversed(int axis) const {
+    View other = *this;
+    if (extent(axis) > 0) other.data_ += (extent(axis) - 1) * stride(axis);
+    other.strides_[static_cast<std::size_t>(axis)] = -stride(axis);
+    return other;
+  }
+
   /// Row-major without gaps, so that data()[0 .. size()) are the elements in order.
   ASHLAR_HOST_DEVICE constexpr bool contiguous() const {
     Index step = 1;

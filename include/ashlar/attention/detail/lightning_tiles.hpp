@@ -411,13 +411,14 @@ struct Tiles {
 
 /// Forward pass over one head of one sequence. With threads to share tiles among, first what every tile of a window adds
 /// to the state, then the states, then the outputs. Alone, tile after tile: each token is loaded once. The bits agree.
+/// Without an `o` only the state advances.
 template <bool Decays, Scalar T, class TileWorker>
 void forward_head(const View<const T, 2>& q, const View<const T, 2>& k, const View<const T, 2>& v,
                   const View<T, 2>& o, const LightningShape& s, const Decay<accumulate_t<T>>& decay,
                   accumulate_t<T> scale, accumulate_t<T>* state, accumulate_t<T>* slots, accumulate_t<T>* tile_memory,
                   const TileWorker& tile_worker) {
   const Index tiles = tile_count(q.extent(0), s.tile), state_size = s.dim_pad * s.value_pad;
-  const bool alone = max_threads() == 1;
+  const bool alone = max_threads() == 1, outputs = o.data() != nullptr;
   const Index window = alone ? 1 : window_tiles<accumulate_t<T>>(s);
   Tiles w{q.extent(0), s.tile};
   const auto rows = [&](const auto& x, Index t) { return x.slice(0, w.begin(t), w.end(t)); };
@@ -428,14 +429,14 @@ void forward_head(const View<const T, 2>& q, const View<const T, 2>& k, const Vi
       Prefetch ahead(16);
       if (const Index next = t + 1; w.begin(next) < w.length) {
         ahead.add(rows(k, next)), ahead.add(rows(v, next));
-        if (alone) ahead.add(rows(q, next)), ahead.add(rows(o, next));
+        if (alone && outputs) ahead.add(rows(q, next)), ahead.add(rows(o, next));
       }
       tile.load(rows(k, t), rows(v, t));
-      if (alone) tile.template output<Decays>(rows(q, t), state, decay, scale, ahead, rows(o, t));
+      if (alone && outputs) tile.template output<Decays>(rows(q, t), state, decay, scale, ahead, rows(o, t));
       tile.template state<Decays>(w.tokens(t), decay, ahead, slots + t * state_size);
     });
     scan_states(state, slots, state_size, w.count, false, decay, [&](Index t) { return w.tokens(t); });
-    if (!alone)
+    if (!alone && outputs)
       for_each_tile([&](ForwardTile<T>& tile, Index t) {
         Prefetch ahead(16);
         if (const Index next = t + 1; w.begin(next) < w.length) ahead.add(rows(q, next)), ahead.add(rows(o, next));
