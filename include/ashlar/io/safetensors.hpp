@@ -217,8 +217,8 @@ class Safetensors {
   }
 
   /// A copy of the tensor, of any rank and alignment. Throws InvalidArgument when there is no such tensor or (with
-  /// Conversion::exact) its dtype is not T's, ParseError when an element is not one that
-  /// an integer T can hold or is a BOOL other than 0 and 1.
+  /// Conversion::exact) its dtype is not T's, ParseError when an integer T cannot hold an element and when a BOOL is
+  /// neither 0 nor 1.
   template <Number T>
   Tensor<T> tensor(std::string_view name, Conversion conversion = Conversion::exact) const {
     constexpr std::string_view function = "Safetensors::tensor";
@@ -348,7 +348,7 @@ class NamedTensor {
   const Shape& shape() const { return shape_; }
   std::size_t bytes() const { return static_cast<std::size_t>(shape_.size() * detail::info(dtype_).bytes); }
 
-  /// Appends the elements in row-major order to `to`, through put(span of bytes).
+  /// Hands over the elements in row-major order, through calls of put(span of bytes).
   template <class Put>
   void write(Put&& put) const {
     if (contiguous_ && std::endian::native == std::endian::little) return put(std::span(data_, bytes()));
