@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <limits>
 #include <numbers>
+#include <string>
 #include <vector>
 
 #include "ashlar/core/random.hpp"
@@ -35,6 +36,12 @@ Matrix<double> midpoints(Index n) {
   Matrix<double> x(n, 1);
   for (Index i = 0; i < n; ++i) x(i, 0) = (static_cast<double>(i) + 0.5) / static_cast<double>(n);
   return x;
+}
+
+std::string decimals(double x) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.3f", x);
+  return text;
 }
 
 double slope(const Vector<double>& x, const Vector<double>& y) {
@@ -64,7 +71,7 @@ bool saturation_without_noise() {
   for (int t = 1; t <= 3; ++t) {
     const double measured = slope(x, errors.col(t - 1).tail(9).array().log());
     held &= claim(std::abs(measured - t) < 0.04,  // the last error of t = 3 is of the size of rounding
-                  message("t = ", t, ": error falls like lambda^", measured, ", theory ", t));
+                  message("t = ", t, ": error falls like lambda^", decimals(measured), ", theory ", t));
   }
   return held;
 }
@@ -133,7 +140,7 @@ bool saturation_with_samples(const Rng& seed, bool full) {
                 b.error[9], b.better, shift);
     if (n == 50) continue;
     held &= claim(gain <= 0.85 && b.better >= 8 && shift >= 5,
-                  message("n = ", n, ": five iterations have ", gain, " of the error of one (needed: 0.85 at most)"));
+                  message("n = ", n, ": five iterations have ", decimals(gain), " of the error of one (needed: 0.85 at most)"));
   }
   return held;
 }

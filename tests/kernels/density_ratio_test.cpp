@@ -83,7 +83,7 @@ TEST_CASE("kernels.density_ratio: the KuLSIF closed form equals the Newton templ
 }
 
 TEST_CASE("kernels.density_ratio: every loss is stationary after every iteration") {
-  for (const std::uint64_t seed : {2, 3})
+  for (const std::uint64_t seed : {2u, 3u})
     for (const double lambda : {10.0, 0.1, 1e-3, 1e-4}) {
       const Samples<> s(seed);
       const RbfKernel kernel(0.6, 1);
@@ -178,7 +178,7 @@ TEST_CASE("kernels.density_ratio: conjugate gradients on tiles equal the factori
 }
 
 TEST_CASE("kernels.density_ratio: the training loss does not increase with t") {
-  for (const std::uint64_t seed : {12, 13, 14}) {
+  for (const std::uint64_t seed : {12u, 13u, 14u}) {
     const Samples<> s(seed);
     for (const Loss loss : all_losses) {
       INFO(name(loss) << ", seed = " << seed);

@@ -91,7 +91,8 @@ NewtonReport proximal_newton(System& system, Loss loss, const Vector<T>& w, Inde
     }
     last = report.residual;
 
-    const auto [direction, slope] = system.step(current.curvature, r);
+    const NewtonStep<T> step = system.step(current.curvature, r);
+    const Vector<T>& direction = step.direction;
     const Vector<T> v_direction = system.values(direction);
     const auto objective = [&](T length) {
       const Vector<T> v_new = v + length * v_direction;
@@ -103,8 +104,8 @@ NewtonReport proximal_newton(System& system, Loss loss, const Vector<T>& w, Inde
     };
     T length = 1;
     const T phi = current.value + lambda / 2 * system.penalty(d, v - v_previous);
-    untested = std::abs(slope) <= unresolved * std::max(T(1), std::abs(phi));
-    while (!untested && !(objective(length) <= phi + T(1e-4) * length * slope)) {  // not finite counts as too large
+    untested = std::abs(step.slope) <= unresolved * std::max(T(1), std::abs(phi));
+    while (!untested && !(objective(length) <= phi + T(1e-4) * length * step.slope)) {  // not finite counts as too large
       length /= 2;
       if (length < T(1e-12))
         throw NumericalError(message("fit_density_ratio: no step decreases the ", name(loss),
