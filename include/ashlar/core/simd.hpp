@@ -6,6 +6,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <cstring>
 #include <utility>
@@ -76,6 +77,87 @@ T reduce_min(const batch<T>& x) {
   alignas(64) T lanes[batch<T>::size];
   x.store_aligned(lanes);
   return *std::min_element(lanes, lanes + batch<T>::size);
+}
+
+/// Lane i of a mask as bit i.
+template <class T, class A>
+std::uint64_t bits(const xsimd::batch_bool<T, A>& m) {
+#if XSIMD_VERSION_MAJOR >= 9
+  return m.mask();
+#else
+  if constexpr (requires { std::uint64_t{m.data}; }) {
+    return m.data;
+  } else {
+    bool lanes[xsimd::batch_bool<T, A>::size];
+    m.store_unaligned(lanes);
+    std::uint64_t packed = 0;
+    for (std::size_t i = 0; i < m.size; ++i) packed |= std::uint64_t{lanes[i]} << i;
+    return packed;
+  }
+#endif
+}
+
+/// Writes the lanes of x that `keep` marks side by side, in order, and returns how many. All `width` elements at `to`
+/// must be writable: those behind the kept ones are overwritten with anything.
+template <Real T>
+Index compress(T* to, const mask<T>& keep, const batch<T>& x) {
+  const std::uint64_t kept = bits(keep);
+#if defined(__AVX512F__)
+  if constexpr (sizeof(x) == 64) {
+    // Compressed in a register: the form that stores to memory is microcoded on some processors.
+    if constexpr (std::is_same_v<T, float>)
+      _mm512_storeu_ps(to, _mm512_maskz_compress_ps(static_cast<__mmask16>(kept), x));
+    else
+      _mm512_storeu_pd(to, _mm512_maskz_compress_pd(static_cast<__mmask8>(kept), x));
+    return std::popcount(kept);
+  }
+#endif
+  T lanes[batch<T>::size];
+  store(lanes, x);
+  Index count = 0;
+  for (Index i = 0; i < width<T>; ++i) {
+    to[count] = lanes[i];
+    count += static_cast<Index>(kept >> i & 1);
+  }
+  return count;
+}
+
+/// to[j to_stride + i] = from[i from_stride + j] for 0 <= i, j < width<T>: one square tile of a transposition.
+template <Real T>
+void transpose_tile(const T* from, Index from_stride, T* to, Index to_stride) {
+#if defined(__AVX512F__)
+  if constexpr (sizeof(batch<T>) == 64 && std::is_same_v<T, float>) {
+    // The maskz forms compile to the plain ones; gcc 12 warns about those (its header reads an undefined register).
+    constexpr __mmask16 all = 0xFFFF;
+    __m512 a[16], b[16];
+    for (Index i = 0; i < 16; ++i) a[i] = _mm512_loadu_ps(from + i * from_stride);
+    for (int i = 0; i < 16; i += 2) {
+      b[i] = _mm512_maskz_unpacklo_ps(all, a[i], a[i + 1]);
+      b[i + 1] = _mm512_maskz_unpackhi_ps(all, a[i], a[i + 1]);
+    }
+    for (int i = 0; i < 16; i += 4)
+      for (int j = 0; j < 2; ++j) {
+        a[i + 2 * j] = _mm512_maskz_shuffle_ps(all, b[i + j], b[i + j + 2], 0x44);
+        a[i + 2 * j + 1] = _mm512_maskz_shuffle_ps(all, b[i + j], b[i + j + 2], 0xEE);
+      }
+    // Row j of every 4 x 4 block now lies in one quarter of a[4 block + j]; the quarters are exchanged last.
+    for (int j = 0; j < 4; ++j) {
+      b[j] = _mm512_maskz_shuffle_f32x4(all, a[j], a[4 + j], 0x88);
+      b[4 + j] = _mm512_maskz_shuffle_f32x4(all, a[j], a[4 + j], 0xDD);
+      b[8 + j] = _mm512_maskz_shuffle_f32x4(all, a[8 + j], a[12 + j], 0x88);
+      b[12 + j] = _mm512_maskz_shuffle_f32x4(all, a[8 + j], a[12 + j], 0xDD);
+    }
+    for (int j = 0; j < 4; ++j) {
+      _mm512_storeu_ps(to + j * to_stride, _mm512_maskz_shuffle_f32x4(all, b[j], b[8 + j], 0x88));
+      _mm512_storeu_ps(to + (8 + j) * to_stride, _mm512_maskz_shuffle_f32x4(all, b[j], b[8 + j], 0xDD));
+      _mm512_storeu_ps(to + (4 + j) * to_stride, _mm512_maskz_shuffle_f32x4(all, b[4 + j], b[12 + j], 0x88));
+      _mm512_storeu_ps(to + (12 + j) * to_stride, _mm512_maskz_shuffle_f32x4(all, b[4 + j], b[12 + j], 0xDD));
+    }
+    return;
+  }
+#endif
+  for (Index i = 0; i < width<T>; ++i)
+    for (Index j = 0; j < width<T>; ++j) to[j * to_stride + i] = from[i * from_stride + j];
 }
 
 /// Sum of a[i] b[i]. Four accumulators hide the latency of the additions.
