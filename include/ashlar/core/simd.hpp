@@ -79,6 +79,32 @@ T reduce_min(const batch<T>& x) {
   return *std::min_element(lanes, lanes + batch<T>::size);
 }
 
+#if defined(__AVX512F__)
+namespace detail {
+// gcc 12 warns about the unmasked intrinsics (its header reads an undefined register). The maskz forms under a full mask
+// compile to the same instructions.
+inline constexpr __mmask16 all_lanes = 0xFFFF;
+}  // namespace detail
+#endif
+
+/// Lane by lane. With a NaN in a lane that lane is unspecified.
+template <class T>
+batch<T> min(const batch<T>& a, const batch<T>& b) {
+#if defined(__AVX512F__)
+  if constexpr (std::is_same_v<T, float> && sizeof(a) == 64) return _mm512_maskz_min_ps(detail::all_lanes, a, b);
+  if constexpr (std::is_same_v<T, double> && sizeof(a) == 64) return _mm512_maskz_min_pd(0xFF, a, b);
+#endif
+  return xsimd::min(a, b);
+}
+template <class T>
+batch<T> max(const batch<T>& a, const batch<T>& b) {
+#if defined(__AVX512F__)
+  if constexpr (std::is_same_v<T, float> && sizeof(a) == 64) return _mm512_maskz_max_ps(detail::all_lanes, a, b);
+  if constexpr (std::is_same_v<T, double> && sizeof(a) == 64) return _mm512_maskz_max_pd(0xFF, a, b);
+#endif
+  return xsimd::max(a, b);
+}
+
 /// Lane i of a mask as bit i.
 template <class T, class A>
 std::uint64_t bits(const xsimd::batch_bool<T, A>& m) {
@@ -127,8 +153,7 @@ template <Real T>
 void transpose_tile(const T* from, Index from_stride, T* to, Index to_stride) {
 #if defined(__AVX512F__)
   if constexpr (sizeof(batch<T>) == 64 && std::is_same_v<T, float>) {
-    // The maskz forms compile to the plain ones; gcc 12 warns about those (its header reads an undefined register).
-    constexpr __mmask16 all = 0xFFFF;
+    constexpr __mmask16 all = detail::all_lanes;
     __m512 a[16], b[16];
     for (Index i = 0; i < 16; ++i) a[i] = _mm512_loadu_ps(from + i * from_stride);
     for (int i = 0; i < 16; i += 2) {
