@@ -406,15 +406,13 @@ struct Search {
   }
 };
 
-/// Answers for rows of any length. rows: one pointer a lane; kept: room for group.rows times kept_stride >= count +
-/// lanes elements; scratch: network_size lanes elements.
+/// Answers for lanes [begin, end) of the group, which are searched in step.
 template <Real C>
-void search_rows(const C* const* rows, Neighbours<C>& group, C* kept, Index kept_stride, C* scratch) {
-  constexpr Index patience = 12;  // a round of a random row leaves a third; 12 of them leave one of half a million
-  constexpr C infinity = std::numeric_limits<C>::infinity();
+void search_rows(const C* const* rows, std::size_t begin, std::size_t end, Neighbours<C>& group, C* kept,
+                 Index kept_stride, C* scratch) {
+  constexpr Index patience = 12;  // a round on a random row leaves a third: 12 of them, one of half a million
   std::array<Search<C>, Neighbours<C>::size> searches;
-  const auto used = static_cast<std::size_t>(group.rows);
-  for (std::size_t lane = 0; lane < used; ++lane)
+  for (std::size_t lane = begin; lane < end; ++lane)
     searches[lane] = {.row = rows[lane],
                       .count = group.count,
                       .rank = group.rank[lane],
@@ -423,23 +421,21 @@ void search_rows(const C* const* rows, Neighbours<C>& group, C* kept, Index kept
                       .size = group.count,
                       .target = group.rank[lane]};
   for (Index round = 0;; ++round) {
-    std::fill_n(scratch, network_size * lanes<C>, infinity);
+    std::fill_n(scratch, network_size * lanes<C>, std::numeric_limits<C>::infinity());
     Index longest = 0;
-    for (std::size_t lane = 0; lane < used; ++lane) {
+    for (std::size_t lane = begin; lane < end; ++lane) {
       Search<C>& search = searches[lane];
       if (round == patience && !search.done && search.size > network_size) search.select();
-      if (search.done) continue;
-      longest = std::max(longest, search.sample(scratch + lane));
+      if (!search.done) longest = std::max(longest, search.sample(scratch + lane));
     }
     if (longest == 0) break;
     sort_lanes(scratch, longest);
-    for (std::size_t lane = 0; lane < used; ++lane) {
+    for (std::size_t lane = begin; lane < end; ++lane) {
       Search<C>& search = searches[lane];
-      if (search.done) continue;
-      search.size <= network_size ? search.finish(scratch + lane) : search.bracket(scratch + lane);
+      if (!search.done) search.size <= network_size ? search.finish(scratch + lane) : search.bracket(scratch + lane);
     }
   }
-  for (std::size_t lane = 0; lane < used; ++lane) {
+  for (std::size_t lane = begin; lane < end; ++lane) {
     const Search<C>& search = searches[lane];
     group.nan[lane] = search.nan;
     if (search.nan) continue;
@@ -449,6 +445,19 @@ void search_rows(const C* const* rows, Neighbours<C>& group, C* kept, Index kept
     group.low_at[lane] = static_cast<std::int32_t>(low);
     group.high_at[lane] = static_cast<std::int32_t>(high);
   }
+}
+
+/// Answers for rows of any length. rows: one pointer a lane; kept: room for group.rows times kept_stride >= count +
+/// lanes elements; scratch: network_size lanes elements.
+template <Real C>
+void search_rows(const C* const* rows, Neighbours<C>& group, C* kept, Index kept_stride, C* scratch) {
+  // Rows searched in step share the sorting of their samples, but are to be in the second-level cache when their
+  // positions are looked up.
+  constexpr Index cached = (Index{1} << 19) / static_cast<Index>(sizeof(C));
+  const auto used = static_cast<std::size_t>(group.rows);
+  const auto in_step = static_cast<std::size_t>(std::clamp<Index>(cached / group.count, 1, lanes<C>));
+  for (std::size_t begin = 0; begin < used; begin += in_step)
+    search_rows(rows, begin, std::min(begin + in_step, used), group, kept, kept_stride, scratch);
 }
 
 }  // namespace ashlar::sets::detail
