@@ -409,10 +409,10 @@ void quantile_pool_forward(const X& x, View<const double, 1> levels, Out<X, 2> v
     check_shape("quantile_pool", "positions", positions.shape(), {batch.sets(), columns.count(), 2},
                 "two per set and column");
   require(!overlaps(values, batch.storage()), "quantile_pool", "values overlaps x");
-  check_argument(scratch.longest() >= batch.longest(), "quantile_pool", "scratch",
-                 message("made for sets of at least ", batch.longest(), " elements"), scratch.longest());
-  check_argument(scratch.threads() >= max_threads(), "quantile_pool", "scratch",
-                 message("made for at least ", max_threads(), " threads"), scratch.threads());
+  require(scratch.longest() >= batch.longest(), "quantile_pool", "scratch is for sets of at most ", scratch.longest(),
+          " elements, x has one of ", batch.longest());
+  require(scratch.threads() >= max_threads(), "quantile_pool", "scratch is for ", scratch.threads(),
+          " threads, there are ", max_threads());
   constexpr Index lanes = detail::lanes<accumulate_t<T>>;
   const Index groups = chunk_count(columns.count(), lanes);
   const Index grain = 32768 / (lanes * std::max<Index>(batch.longest(), 1)) + 1;
