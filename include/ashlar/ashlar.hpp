@@ -26,3 +26,4 @@
 #if __has_include(<nlohmann/json.hpp>)
 #include "ashlar/io/safetensors.hpp"
 #endif
+#include "ashlar/sets.hpp"

@@ -138,8 +138,9 @@ using element_of = std::conditional_t<std::is_constructible_v<View<scalar_t<X>, 
 
 /// Anything that is a batch of sets: a SetBatch, or something View can see as [set, element, channel].
 template <class X>
-concept BatchOfSets = detail::is_set_batch<std::remove_cvref_t<X>>::value || requires { typename scalar_t<X>; } &&
-                      std::is_constructible_v<View<const scalar_t<X>, 3>, X>;
+concept BatchOfSets =
+    detail::is_set_batch<std::remove_cvref_t<X>>::value ||
+    (requires { typename scalar_t<X>; } && std::is_constructible_v<View<const scalar_t<X>, 3>, X>);
 /// One set: [element, channel].
 template <class X>
 concept OneSet = !BatchOfSets<X> && requires { typename scalar_t<X>; } &&

@@ -19,10 +19,8 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <concepts>
 #include <cstdint>
 #include <limits>
-#include <numeric>
 #include <optional>
 #include <string_view>
 #include <type_traits>
@@ -34,6 +32,7 @@
 #include "ashlar/core/simd.hpp"
 #include "ashlar/core/tensor.hpp"
 #include "ashlar/core/view.hpp"
+#include "ashlar/core/workspace.hpp"
 #include "ashlar/sets/detail/order_statistics.hpp"
 #include "ashlar/sets/pooling.hpp"
 
@@ -205,44 +204,6 @@ QuantilePooled<scalar_t<X>> quantile_pool_forward(const X& x, View<const double,
 
 // ---- Forward ----------------------------------------------------------------------------------------------------
 
-/// What quantile_pool_forward works in: about 2 lanes n numbers a thread. Serves any batch whose sets have at most
-/// `longest` elements, any number of times.
-template <Scalar T>
-class QuantilePoolScratch {
- public:
-  using C = accumulate_t<T>;
-
-  explicit QuantilePoolScratch(Index longest, int threads = max_threads())
-      : longest_(longest),
-        threads_(threads),
-        row_((longest / detail::lanes<C> + 2) * detail::lanes<C>),
-        numbers_(Tensor<C>::uninitialized({threads, 2 * detail::lanes<C> * row_ + sorting})),
-        elements_(Tensor<std::int32_t>::uninitialized({threads, longest})) {
-    check_argument(longest >= 0, "QuantilePoolScratch", "longest", "not negative", longest);
-    check_argument(threads >= 1, "QuantilePoolScratch", "threads", "at least 1", threads);
-  }
-
-  Index longest() const { return longest_; }
-  int threads() const { return threads_; }
-
-  /// Elements from one packed row to the next: room for one vector more than the row, and no power of two, which would
-  /// map all rows to the same cache lines.
-  Index row() const { return row_; }
-  C* rows(int worker) { return numbers_.data() + worker * numbers_.extent(1); }
-  C* kept(int worker) { return rows(worker) + detail::lanes<C> * row_; }
-  C* sorting_scratch(int worker) { return kept(worker) + detail::lanes<C> * row_; }
-  std::int32_t* elements(int worker) { return elements_.data() + worker * longest_; }
-
- private:
-  static constexpr Index sorting = (detail::network_size + 4) * detail::lanes<C>;
-
-  Index longest_;
-  int threads_;
-  Index row_;
-  Tensor<C> numbers_;
-  Tensor<std::int32_t> elements_;
-};
-
 namespace detail {
 
 /// to[i to_stride + j] = from(i, j).
@@ -269,6 +230,28 @@ void copy_rows(const View<const T, 2>& from, C* to, Index to_stride) {
     for (Index j = 0; j < cols; ++j) to[i * to_stride + j] = to_float(from(i, j));
 }
 
+/// The memory of one thread.
+template <Real C>
+struct Scratch {
+  /// Elements from one packed row to the next: room for a vector more than the row, and no power of two, which would map
+  /// all rows to the same cache lines.
+  static Index row_size(Index longest) { return (longest / lanes<C> + 2) * lanes<C>; }
+  static Index size(Index longest) { return 2 * lanes<C> * row_size(longest) + (network_size + 4) * lanes<C> + longest; }
+
+  Scratch(C* memory, Index longest)
+      : row(row_size(longest)),
+        rows(memory),
+        kept(rows + lanes<C> * row),
+        sorting(kept + lanes<C> * row),
+        elements(reinterpret_cast<std::int32_t*>(sorting + (network_size + 4) * lanes<C>)) {}
+
+  Index row;
+  C* rows;                 ///< [lanes][row]: channels packed
+  C* kept;                 ///< [lanes][row]
+  C* sorting;              ///< [network_size + 4][lanes]
+  std::int32_t* elements;  ///< [longest]: what a mask lets through
+};
+
 /// The columns [begin, end) of one set, at most `lanes` of them.
 template <Scalar T>
 struct GroupPool {
@@ -278,8 +261,7 @@ struct GroupPool {
   const View<const double, 1>& levels;
   const Columns& columns;
   const QuantilePoolOptions& options;
-  QuantilePoolScratch<T>& scratch;
-  int worker;
+  const Scratch<C>& scratch;
 
   /// Elements of the set that count, as [element, channel] for the channels the columns read.
   struct Block {
@@ -289,10 +271,10 @@ struct GroupPool {
 
   /// Values as rows, one channel each, every row contiguous: in place where they lie so already.
   Block channel_rows(const View<const T, 2>& set, Index set_index) const {
-    const Index channels = set.extent(1), row = scratch.row();
-    C* const to = scratch.rows(worker);
+    const Index channels = set.extent(1), row = scratch.row;
+    C* const to = scratch.rows;
     if (x.has_mask()) {
-      std::int32_t* const element = scratch.elements(worker);
+      std::int32_t* const element = scratch.elements;
       Index count = 0;
       for (Index i = 0; i < set.extent(0); ++i)
         if (x.counts_element(set_index, i)) {
@@ -312,7 +294,7 @@ struct GroupPool {
     constexpr Index w = lanes<C>;
     if (values.stride(1) == 1 && values.extent(1) == w) return values;
     // Packed rows are turned in place of `kept`, which only search_rows needs.
-    C* const to = scratch.kept(worker);
+    C* const to = scratch.kept;
     if (values.extent(1) < w) std::fill_n(to, values.extent(0) * w, C{0});
     copy_rows(values, to, w);
     return {to, values.shape(), {w, 1}};
@@ -354,7 +336,7 @@ struct GroupPool {
   /// Picks the kernel. Returns the values the positions of the answer refer to.
   Block answer(const View<const T, 2>& set, Index s, Index begin, Index from_top, Index from_bottom,
                Neighbours<C>& group) const {
-    C* const sorting = scratch.sorting_scratch(worker);
+    C* const sorting = scratch.sorting;
     const bool near_end = std::min(from_top, from_bottom) <= most_best && group.count < Index{1} << 24;
     const bool one_lane_a_channel = !columns.every_level;
     if (one_lane_a_channel && (near_end || group.count <= network_size)) {
@@ -376,7 +358,7 @@ struct GroupPool {
     for (Index lane = 0; lane < group.rows; ++lane)
       rows[static_cast<std::size_t>(lane)] =
           block.values.data() + (columns.channel(begin + lane) - columns.channel(begin)) * block.values.stride(1);
-    search_rows(rows.data(), group, scratch.kept(worker), scratch.row(), sorting);
+    search_rows(rows.data(), group, scratch.kept, scratch.row, sorting);
     return block;
   }
 
@@ -390,17 +372,17 @@ struct GroupPool {
 
 }  // namespace detail
 
-/// Pools every set; writes into the caller's memory and allocates nothing.
+/// Pools every set; writes into the caller's memory and allocates nothing once `workspace` has grown.
 ///
 /// x: a batch of sets (pooling.hpp), any scalar T; computed in float, or double for double. levels: [channel], or any
 /// number with every_level. values: [set, column]. positions: [set, column, 2] or an empty view when no gradient is
-/// wanted. scratch: for sets at least as long as the longest of x, and max_threads() threads.
+/// wanted. workspace: grows to about 2 lanes longest-set numbers a thread.
 /// A NaN among the values of a channel gives NaN and positions -1. Same bits for any number of threads.
 /// O(set * element * channel), about 1.3 passes. Throws InvalidArgument for levels outside [0, 1], sets without
 /// elements (unless `options.empty`), shapes that do not fit, and sets too long for 32-bit positions.
 template <BatchOfSets X>
 void quantile_pool_forward(const X& x, View<const double, 1> levels, Out<X, 2> values, View<std::int32_t, 3> positions,
-                           QuantilePoolScratch<scalar_t<X>>& scratch, const QuantilePoolOptions& options = {}) {
+                           Workspace& workspace, const QuantilePoolOptions& options = {}) {
   using T = scalar_t<X>;
   const SetBatch<const T> batch = as_batch(x);
   const detail::Columns columns = detail::check_forward(batch, levels, options);
@@ -409,15 +391,15 @@ void quantile_pool_forward(const X& x, View<const double, 1> levels, Out<X, 2> v
     check_shape("quantile_pool", "positions", positions.shape(), {batch.sets(), columns.count(), 2},
                 "two per set and column");
   require(!overlaps(values, batch.storage()), "quantile_pool", "values overlaps x");
-  require(scratch.longest() >= batch.longest(), "quantile_pool", "scratch is for sets of at most ", scratch.longest(),
-          " elements, x has one of ", batch.longest());
-  require(scratch.threads() >= max_threads(), "quantile_pool", "scratch is for ", scratch.threads(),
-          " threads, there are ", max_threads());
-  constexpr Index lanes = detail::lanes<accumulate_t<T>>;
+  using C = accumulate_t<T>;
+  constexpr Index lanes = detail::lanes<C>;
+  const Index per_thread = detail::Scratch<C>::size(batch.longest());
+  C* const memory = workspace.reserve<C>(per_thread * max_threads());
   const Index groups = chunk_count(columns.count(), lanes);
   const Index grain = 32768 / (lanes * std::max<Index>(batch.longest(), 1)) + 1;
   parallel_for(batch.sets() * groups, grain, [&](Index begin, Index end, int worker) {
-    const detail::GroupPool<T> pool{batch, levels, columns, options, scratch, worker};
+    const detail::Scratch<C> scratch(memory + worker * per_thread, batch.longest());
+    const detail::GroupPool<T> pool{batch, levels, columns, options, scratch};
     for (Index i = begin; i < end; ++i) {
       const Index column = i % groups * lanes;
       pool(i / groups, column, std::min(column + lanes, columns.count()), values, positions);
@@ -434,8 +416,8 @@ QuantilePooled<scalar_t<X>> quantile_pool_forward(const X& x, View<const double,
   const Index columns = detail::check_forward(batch, levels, options).count();
   QuantilePooled<T> pooled{Matrix<T>(batch.sets(), columns),
                            Tensor<std::int32_t>::uninitialized({batch.sets(), columns, 2})};
-  QuantilePoolScratch<T> scratch(batch.longest());
-  quantile_pool_forward(batch, levels, pooled.values, pooled.positions, scratch, options);
+  Workspace workspace;
+  quantile_pool_forward(batch, levels, pooled.values, pooled.positions, workspace, options);
   return pooled;
 }
 
@@ -445,8 +427,8 @@ Matrix<scalar_t<X>> quantile_pool(const X& x, View<const double, 1> levels, cons
   using T = scalar_t<X>;
   const SetBatch<const T> batch = as_batch(x);
   Matrix<T> values(batch.sets(), detail::check_forward(batch, levels, options).count());
-  QuantilePoolScratch<T> scratch(batch.longest());
-  quantile_pool_forward(batch, levels, values, {}, scratch, options);
+  Workspace workspace;
+  quantile_pool_forward(batch, levels, values, {}, workspace, options);
   return values;
 }
 
