@@ -23,6 +23,7 @@
 #include "ashlar/linalg/gram.hpp"
 #include "ashlar/linalg/small_product.hpp"
 #include "ashlar/linalg/softmax.hpp"
+#include "ashlar/sets.hpp"
 
 // These two need a package that may not be there.
 #if __has_include(<dlpack/dlpack.h>)

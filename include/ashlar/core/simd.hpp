@@ -152,6 +152,75 @@ batch<T> exp(const batch<T>& x) {
   return xsimd::select(x == x, result, x);
 }
 
+#if defined(__AVX512F__)
+namespace detail {
+// gcc 12 warns about the unmasked intrinsics (its header reads an undefined register). The maskz forms under a full mask
+// compile to the same instructions.
+inline constexpr __mmask16 all_lanes = 0xFFFF;
+}  // namespace detail
+#endif
+
+/// Lane by lane. With a NaN in a lane that lane is unspecified.
+template <class T>
+batch<T> min(const batch<T>& a, const batch<T>& b) {
+#if defined(__AVX512F__)
+  if constexpr (std::is_same_v<T, float> && sizeof(a) == 64) return _mm512_maskz_min_ps(detail::all_lanes, a, b);
+  if constexpr (std::is_same_v<T, double> && sizeof(a) == 64) return _mm512_maskz_min_pd(0xFF, a, b);
+#endif
+  return xsimd::min(a, b);
+}
+template <class T>
+batch<T> max(const batch<T>& a, const batch<T>& b) {
+#if defined(__AVX512F__)
+  if constexpr (std::is_same_v<T, float> && sizeof(a) == 64) return _mm512_maskz_max_ps(detail::all_lanes, a, b);
+  if constexpr (std::is_same_v<T, double> && sizeof(a) == 64) return _mm512_maskz_max_pd(0xFF, a, b);
+#endif
+  return xsimd::max(a, b);
+}
+
+/// Lane i of a mask as bit i.
+template <class T, class A>
+std::uint64_t bits(const xsimd::batch_bool<T, A>& m) {
+#if XSIMD_VERSION_MAJOR >= 9
+  return m.mask();
+#else
+  if constexpr (requires { std::uint64_t{m.data}; }) {
+    return m.data;
+  } else {
+    bool lanes[xsimd::batch_bool<T, A>::size];
+    m.store_unaligned(lanes);
+    std::uint64_t packed = 0;
+    for (std::size_t i = 0; i < m.size; ++i) packed |= std::uint64_t{lanes[i]} << i;
+    return packed;
+  }
+#endif
+}
+
+/// Writes the lanes of x that `keep` marks side by side, in order, and returns how many. All `width` elements at `to`
+/// must be writable: those behind the kept ones are overwritten with anything.
+template <Real T>
+Index compress(T* to, const mask<T>& keep, const batch<T>& x) {
+  const std::uint64_t kept = bits(keep);
+#if defined(__AVX512F__)
+  if constexpr (sizeof(x) == 64) {
+    // Compressed in a register: the form that stores to memory is microcoded on some processors.
+    if constexpr (std::is_same_v<T, float>)
+      _mm512_storeu_ps(to, _mm512_maskz_compress_ps(static_cast<__mmask16>(kept), x));
+    else
+      _mm512_storeu_pd(to, _mm512_maskz_compress_pd(static_cast<__mmask8>(kept), x));
+    return std::popcount(kept);
+  }
+#endif
+  T lanes[batch<T>::size];
+  store(lanes, x);
+  Index count = 0;
+  for (Index i = 0; i < width<T>; ++i) {
+    to[count] = lanes[i];
+    count += static_cast<Index>(kept >> i & 1);
+  }
+  return count;
+}
+
 /// Sum of a[i] b[i]. Four accumulators hide the latency of the additions.
 template <class T>
 T dot(const T* a, const T* b, Index n) {
