@@ -2,6 +2,7 @@
 #pragma once
 
 #include "ashlar/attention.hpp"
+#include "ashlar/bandits.hpp"
 #include "ashlar/core/block.hpp"
 #include "ashlar/core/config.hpp"
 #include "ashlar/core/error.hpp"

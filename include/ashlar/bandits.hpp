@@ -1,0 +1,8 @@
+// Bandits: every block of ashlar/bandits/.
+#pragma once
+
+#include "ashlar/bandits/allocation.hpp"
+#include "ashlar/bandits/baselines.hpp"
+#include "ashlar/bandits/e4.hpp"
+#include "ashlar/bandits/linear_bandit.hpp"
+#include "ashlar/bandits/optimal_design.hpp"
