@@ -32,7 +32,8 @@ struct CholeskyOptions {
 
 namespace detail {
 
-inline constexpr Index cholesky_block = 128;
+/// Rows of a block: the outer size feeds matrix products, the inner one keeps the scalar part small.
+inline constexpr Index cholesky_block = 128, cholesky_inner_block = 32;
 
 /// Factors the lower triangle of a small block in place; the first bad pivot, or the order of the block.
 template <class T>
@@ -47,26 +48,28 @@ Index cholesky_unblocked(T* a, Index stride, Index n) {
   return n;
 }
 
-/// Factors the lower triangle in place and leaves the strict upper triangle alone; the first bad pivot, or the order.
-/// Every chunk of rows is one Eigen product, so the bits do not depend on the number of threads.
+/// Factors the lower triangle of a row-major matrix in place and leaves the strict upper triangle alone; the first bad
+/// pivot, or the order. Every chunk of rows is one Eigen product, so the bits do not depend on the number of threads.
 template <class T>
-Index cholesky_blocked(Matrix<T>& a) {
-  const Index n = a.rows();
-  for (Index k = 0; k < n; k += cholesky_block) {
-    const Index width = std::min(cholesky_block, n - k), below = n - k - width;
-    const Index pivot = cholesky_unblocked(&a(k, k), a.outerStride(), width);
+Index cholesky_blocked(T* data, Index stride, Index n, Index block = cholesky_block) {
+  Eigen::Map<Matrix<T>, 0, Eigen::OuterStride<>> a(data, n, n, Eigen::OuterStride<>(stride));
+  for (Index k = 0; k < n; k += block) {
+    const Index width = std::min(block, n - k), first = k + width;
+    T* corner = data + k * stride + k;
+    const Index pivot = block > cholesky_inner_block ? cholesky_blocked(corner, stride, width, cholesky_inner_block)
+                                                     : cholesky_unblocked(corner, stride, width);
     if (pivot != width) return k + pivot;
     const auto diagonal = a.block(k, k, width, width);
-    parallel_for(below, cholesky_block, [&](Index begin, Index end) {
-      auto rows = a.block(k + width + begin, k, end - begin, width);
+    parallel_for(n - first, cholesky_block, [&](Index begin, Index end) {
+      auto rows = a.block(first + begin, k, end - begin, width);
       diagonal.template triangularView<Eigen::Lower>().transpose().template solveInPlace<Eigen::OnTheRight>(rows);
     });
-    parallel_for(below, cholesky_block, [&](Index begin, Index end) {
-      const Index first = k + width, rows = end - begin;
+    parallel_for(n - first, cholesky_block, [&](Index begin, Index end) {
+      const Index rows = end - begin;
       const auto left = a.block(first + begin, k, rows, width);
       a.block(first + begin, first, rows, begin).noalias() -= left * a.block(first, k, begin, width).transpose();
-      auto corner = a.block(first + begin, first + begin, rows, rows);
-      corner.template triangularView<Eigen::Lower>() -= left * left.transpose();
+      auto own = a.block(first + begin, first + begin, rows, rows);
+      own.template triangularView<Eigen::Lower>() -= left * left.transpose();
     });
   }
   return n;
@@ -106,16 +109,17 @@ class Cholesky {
     require(n == factor_.cols() && n > 0, "Cholesky", "a has shape [", n, ",", factor_.cols(),
             "], expected a square with at least one row");
     const Vector<T> diagonal = factor_.diagonal();
-    if (!factor_.allFinite()) throw NumericalError("Cholesky: the matrix has an entry that is not finite");
-    norm_ = factor_.cwiseAbs().rowwise().sum().maxCoeff();  // rows are columns, by symmetry
-    Index pivot = detail::cholesky_blocked(factor_);
+    const Vector<T> sums = factor_.cwiseAbs().rowwise().sum();  // rows are columns, by symmetry
+    if (!std::isfinite(sums.sum())) throw NumericalError("Cholesky: the matrix has an entry that is not finite");
+    norm_ = sums.maxCoeff();
+    Index pivot = detail::cholesky_blocked(factor_.data(), n, n);
     T value = pivot < n ? factor_(pivot, pivot) : T(0);
     const T scale = diagonal.cwiseAbs().mean();
     for (int attempt = 0; pivot < n && attempt < options.jitter_attempts; ++attempt) {
       jitter_ = scale * static_cast<T>(options.jitter * std::pow(options.jitter_growth, attempt));
       restore(diagonal);
       factor_.diagonal().array() += jitter_;
-      pivot = detail::cholesky_blocked(factor_);
+      pivot = detail::cholesky_blocked(factor_.data(), n, n);
       if (pivot < n) value = factor_(pivot, pivot);
     }
     if (pivot == n) return;

@@ -224,13 +224,38 @@ class KernelTiles {
     check_shape("KernelTiles::gram", "out", out.shape(), {x.extent(0), count()}, "points of x by points packed");
     T* scratch = workspace.reserve<T>(max_threads() * worker_scratch(0));
     parallel_for(x.extent(0), detail::tile_rows, [&](Index begin, Index end, int worker) {
-      fill_rows(x.slice(0, begin, end), out.slice(0, begin, end), scratch + worker * worker_scratch(0));
+      fill_rows(x.slice(0, begin, end), out.slice(0, begin, end), count(), scratch + worker * worker_scratch(0));
     });
   }
   Matrix<T> gram(View<const T, 2> x) const {
     Matrix<T> out(x.extent(0), count());
     Workspace workspace;
     gram(x, out, workspace);
+    return out;
+  }
+
+  /// out[i, j] = k(points_i, points_j), given the points packed once more. out: [n, n], contiguous along rows; exactly
+  /// symmetric, and k(x, x) is that of a distance of exactly zero. Half the kernel evaluations of the above.
+  void symmetric_gram(View<const T, 2> points, View<T, 2> out, Workspace& workspace) const {
+    constexpr auto function = "KernelTiles::symmetric_gram";
+    check_shape(function, "points", points.shape(), {count(), dim()}, "the points packed");
+    check_shape(function, "out", out.shape(), {count(), count()}, "a square");
+    require(count() <= 1 || out.stride(1) == 1, function, "the rows of out have gaps");
+    T* scratch = workspace.reserve<T>(max_threads() * worker_scratch(0));
+    parallel_for(count(), detail::tile_rows, [&](Index begin, Index end, int worker) {
+      fill_rows(points.slice(0, begin, end), out.slice(0, begin, end), end, scratch + worker * worker_scratch(0));
+      if constexpr (radial) {
+        T diagonal[simd::batch<T>::size];
+        simd::store(diagonal, kernel_.of_squared_distance(simd::batch<T>(T(0))));
+        for (Index i = begin; i < end; ++i) out(i, i) = diagonal[0];
+      }
+      mirror_rows(out, begin, end);
+    });
+  }
+  Matrix<T> symmetric_gram(View<const T, 2> points) const {
+    Matrix<T> out(count(), count());
+    Workspace workspace;
+    symmetric_gram(points, out, workspace);
     return out;
   }
 
@@ -293,46 +318,57 @@ class KernelTiles {
 
   /// One tile after another of up to 64 rows: use(tile, first column, one past the last).
   template <class Use>
-  void for_each_tile(View<const T, 2> x, T* scratch, Use&& use) const {
+  void for_each_tile(View<const T, 2> x, Index columns, T* scratch, Use&& use) const {
     T* tile = scratch;
     T* norms = tile + detail::tile_rows * detail::tile_columns;
     T* prepared = norms + detail::tile_rows;
     if constexpr (radial) points_.prepare(x, prepared, norms);
-    for (Index first = 0; first < count(); first += detail::tile_columns) {
-      const Index last = std::min(count(), first + detail::tile_columns);
+    for (Index first = 0; first < columns; first += detail::tile_columns) {
+      const Index last = std::min(columns, first + detail::tile_columns);
       fill_tile(x, first, last, tile, detail::tile_columns, prepared, norms);
       use(tile, first, last);
     }
   }
 
-  void fill_rows(View<const T, 2> x, View<T, 2> out, T* scratch) const {
+  /// The first `columns` of a few rows.
+  void fill_rows(View<const T, 2> x, View<T, 2> out, Index columns, T* scratch) const {
     const bool straight = radial && out.stride(1) == 1 && x.extent(0) % detail::block_rows == 0;
     if (straight) {  // whole panels go to memory without a detour, the rest through the tile
       constexpr Index width = detail::panel_width<T>;
-      const Index whole = count() / width * width;
+      const Index whole = columns / width * width;
       T* norms = scratch + detail::tile_rows * detail::tile_columns;
       T* prepared = norms + detail::tile_rows;
       if constexpr (radial) points_.prepare(x, prepared, norms);
       for (Index first = 0; first < whole; first += detail::tile_columns)
         fill_tile(x, first, std::min(whole, first + detail::tile_columns), out.data() + first, out.stride(0), prepared,
                   norms);
-      if (whole == count()) return;
-      fill_tile(x, whole, count(), scratch, width, prepared, norms);
+      if (whole == columns) return;
+      fill_tile(x, whole, columns, scratch, width, prepared, norms);
       for (Index i = 0; i < x.extent(0); ++i)
-        for (Index j = whole; j < count(); ++j) out(i, j) = scratch[i * width + (j - whole)];
+        for (Index j = whole; j < columns; ++j) out(i, j) = scratch[i * width + (j - whole)];
       return;
     }
-    for_each_tile(x, scratch, [&](const T* tile, Index first, Index last) {
+    for_each_tile(x, columns, scratch, [&](const T* tile, Index first, Index last) {
       for (Index i = 0; i < x.extent(0); ++i)
         for (Index j = first; j < last; ++j) out(i, j) = tile[i * detail::tile_columns + (j - first)];
     });
+  }
+
+  /// out[j, i] = out[i, j] for begin <= i < end and j < i, while the rows are in cache.
+  static void mirror_rows(View<T, 2> out, Index begin, Index end) {
+    constexpr Index width = simd::width<T>;
+    const Index stride = out.stride(0), rows = (end - begin) / width * width;
+    for (Index j = 0; j < begin; j += width)  // begin is a multiple of the width
+      for (Index i = begin; i < begin + rows; i += width) simd::transpose_block(&out(i, j), stride, &out(j, i), stride);
+    for (Index i = begin; i < end; ++i)
+      for (Index j = i < begin + rows ? begin : 0; j < i; ++j) out(j, i) = out(i, j);
   }
 
   void multiply_rows(View<const T, 2> x, const T* packed, Index vectors, View<T, 2> out, T* scratch) const {
     const Index padded = padded_count();
     T* sums = scratch + detail::tile_rows * (detail::tile_columns + 1 + dim());
     std::fill_n(sums, detail::tile_rows * vectors, T(0));
-    for_each_tile(x, scratch, [&](const T* tile, Index first, Index last) {
+    for_each_tile(x, count(), scratch, [&](const T* tile, Index first, Index last) {
       // Coefficients past the last point are zero.
       const Index columns = detail::round_up(last, detail::panel_width<T>) - first;
       detail::tile_dots(tile, detail::tile_columns, columns, packed + first, padded, vectors, sums,
@@ -352,34 +388,10 @@ requires Kernel<K, scalar_t<X>> Matrix<scalar_t<X>> gram(const K& kernel, const 
   return KernelTiles<scalar_t<X>, K>(kernel, y).gram(x);
 }
 
-/// k(x_i, x_j), exactly symmetric, with k(x_i, x_i) of a distance of exactly zero. Half the work of the above.
+/// k(x_i, x_j), exactly symmetric, with k(x_i, x_i) of a distance of exactly zero.
 template <class K, class X>
 requires Kernel<K, scalar_t<X>> Matrix<scalar_t<X>> gram(const K& kernel, const X& x) {
-  using T = scalar_t<X>;
-  constexpr Index block = 4 * detail::tile_rows;
-  const In<X, 2> points = x;
-  const Index n = points.extent(0);
-  Matrix<T> out(n, n);
-  parallel_for(n, block, [&](Index begin, Index end) {
-    const KernelTiles<T, K> tiles(kernel, points.slice(0, begin, end));  // columns of this chunk, rows from it down
-    const View<T, 2> target(out);
-    Workspace workspace;
-    tiles.gram(points.slice(0, begin, n), target.slice(0, begin, n).slice(1, begin, end), workspace);
-  });
-  parallel_for(n, block, [&](Index begin, Index end) {
-    if constexpr (RadialKernel<K, T>) {
-      T diagonal[simd::batch<T>::size];
-      simd::store(diagonal, kernel.of_squared_distance(simd::batch<T>(T(0))));
-      for (Index i = begin; i < end; ++i) out(i, i) = diagonal[0];
-    }
-    for (Index i = begin; i < end; i += detail::tile_rows)  // mirrored in squares that fit the cache
-      for (Index j = i; j < n; j += detail::tile_rows) {
-        const Index rows = std::min(detail::tile_rows, end - i), columns = std::min(detail::tile_rows, n - j);
-        for (Index r = i; r < i + rows; ++r)
-          for (Index c = std::max(j, r + 1); c < j + columns; ++c) out(r, c) = out(c, r);
-      }
-  });
-  return out;
+  return KernelTiles<scalar_t<X>, K>(kernel, x).symmetric_gram(x);
 }
 
 /// k(x, y) c without storing k. c: [n]; the result is [m].
