@@ -322,6 +322,12 @@ TEST_CASE("bandits.e4: a state that does not fit is refused") {
   CHECK(with([](TrialState& s) { s.stage = 0; }) == "E4: stage must be at least 1, got 0");
   CHECK(with([](TrialState& s) { s.theta = {1}; }) == "E4: theta has 1 entries, expected none or 2");
   CHECK(with([](TrialState& s) { s.theta = {1, NAN}; }) == "E4: theta must be finite, got nan");
+  CHECK(with([](TrialState& s) { s.stage = 2; }) == "E4: theta is missing at stage 2");
+  for (const auto& twice : {std::vector<Index>{0, 0}, std::vector<Index>{1, 0}})
+    CHECK(with([&](TrialState& s) { s.active = twice; }) ==
+          "E4: active and planned arms must be listed once each, in ascending order");
+  CHECK(with([](TrialState& s) { s.pending.arms = {1, 0}; }) ==
+        "E4: active and planned arms must be listed once each, in ascending order");
   CHECK(with([](TrialState& s) { s.active.clear(); }) == "E4: no arm is active");
   CHECK(with([](TrialState& s) { s.active = {2}; }) == "E4: every active arm must be the index of an arm, got 2");
   CHECK(with([](TrialState& s) { s.pending.arms[0] = -1; }) == "E4: every planned arm must be the index of an arm, got -1");
@@ -329,6 +335,7 @@ TEST_CASE("bandits.e4: a state that does not fit is refused") {
         "E4: every planned count must be positive and within the horizon, got 0");
   CHECK(with([](TrialState& s) { s.pending.counts[1] = 100; }) ==
         "E4: every planned count must be positive and within the horizon, got 100");
+  CHECK(with([](TrialState& s) { s.pending.arms = {0, 7}; }) == "E4: every planned arm must be the index of an arm, got 7");
   CHECK(with([](TrialState& s) { s.pending.counts.pop_back(); }) == "E4: the pending plan has 2 arms and 1 counts");
   CHECK(with([](TrialState& s) { s.counts[0] = (std::int64_t{1} << 60) + 1; }) ==
         "E4: the sum of the counts must be at most 2^60, got 1152921504606846977");

@@ -140,8 +140,8 @@ class E4 {
   bool plan() {
     const TrialState& state = trial_.state();
     if (state.active.size() == 1) return trial_.offer(state.active, Counts{trial_.remaining()});
-    if (state.stage == 1) return trial_.offer(state.active, exploration());
-    if (state.stage == 2) return trial_.offer(state.active, allocated_pulls());
+    if (state.stage == 1) return trial_.offer(trial_.everyone(), exploration());
+    if (state.stage == 2) return trial_.offer(trial_.everyone(), allocated_pulls());
     const Matrix<double> active = trial_.active_arms();
     return trial_.offer(state.active, design_pulls(active, elimination_rate(state.stage)));
   }

@@ -21,6 +21,7 @@
 #include <cmath>
 #include <concepts>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <numeric>
 #include <optional>
@@ -446,6 +447,7 @@ inline std::string to_text(const TrialState& state) {
     text += message("test ", report.tested ? 1 : 0, " ", report.statistic, " ", report.threshold, "\n");
     detail::write(text, "active", report.active);
   }
+  text += "end\n";
   return text;
 }
 
@@ -478,6 +480,7 @@ inline TrialState trial_state_from_text(std::string_view text) {
     report.active = reader.list<Index>("active");
     state.reports.push_back(std::move(report));
   }
+  reader.word("end\n");  // so that a text cut short is never taken for a whole one
   reader.end();
   return state;
 }
@@ -519,8 +522,7 @@ class Trial {
     state_.horizon = horizon;
     state_.counts.assign(count, 0);
     state_.reward_sums.assign(count, 0);
-    state_.active.resize(count);
-    std::iota(state_.active.begin(), state_.active.end(), Index{0});
+    state_.active = everyone();
     if (!prior.counts.empty() || !prior.reward_sums.empty()) {
       state_.counts = prior.counts;
       state_.reward_sums = prior.reward_sums;
@@ -540,6 +542,11 @@ class Trial {
   const TrialState& state() const { return state_; }
   std::int64_t remaining() const { return state_.horizon - state_.pulls; }
   bool waiting() const { return !state_.pending.arms.empty(); }
+  std::vector<Index> everyone() const {
+    std::vector<Index> all(static_cast<std::size_t>(arms_.rows()));
+    std::iota(all.begin(), all.end(), Index{0});
+    return all;
+  }
   Matrix<double> active_arms() const { return gather(arms_, state_.active); }
 
   /// Makes the plan pending; `counts` are pulls of `arms`, scaled down to what the horizon leaves. False when there is
@@ -641,9 +648,15 @@ class Trial {
     require(state_.theta.empty() || static_cast<Index>(state_.theta.size()) == dim, name_, "theta has ",
             state_.theta.size(), " entries, expected none or ", dim);
     for (const double entry : state_.theta) check_argument(std::isfinite(entry), name_, "theta", "finite", entry);
+    require(state_.stage == 1 || !state_.theta.empty(), name_, "theta is missing at stage ", state_.stage);
     require(!state_.active.empty(), name_, "no arm is active");
     for (const Index arm : state_.active)
       check_argument(is_arm(arm), name_, "every active arm", "the index of an arm", arm);
+    const auto ascending = [](const std::vector<Index>& list) {
+      return std::ranges::adjacent_find(list, std::greater_equal<>()) == list.end();
+    };
+    require(ascending(state_.active) && ascending(state_.pending.arms), name_,
+            "active and planned arms must be listed once each, in ascending order");
     require(state_.pending.arms.size() == state_.pending.counts.size(), name_, "the pending plan has ",
             state_.pending.arms.size(), " arms and ", state_.pending.counts.size(), " counts");
     std::int64_t planned = 0;

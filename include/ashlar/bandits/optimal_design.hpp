@@ -200,7 +200,8 @@ class WorkingSet {
     below_ = 1 - least / dimensions_;
     const double wanted = above_ >= below_ ? most : least;
     chosen_ = 0;
-    while (leverages_[chosen_] != wanted || (above_ < below_ && weights_[chosen_] <= 0)) ++chosen_;
+    const auto matches = [&](Index i) { return leverages_[i] == wanted && (above_ >= below_ || weights_[i] > 0); };
+    while (chosen_ + 1 < size() && !matches(chosen_)) ++chosen_;
   }
 
   /// One Frank-Wolfe, away or drop step, with V^-1 and the leverages updated by Sherman and Morrison's formula.
