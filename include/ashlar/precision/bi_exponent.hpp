@@ -156,14 +156,17 @@ namespace detail {
 template <BiExponentFormat F>
 inline constexpr bool fits_avx512 = F::block == 16 && F::exponent_bits <= 6;
 
+/// Sixteen nibbles as bytes, in order.
+inline __m128i nibbles_avx512(const std::uint8_t* elements) {
+  const __m128i pairs = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(elements)), low = _mm_set1_epi8(15);
+  return _mm_unpacklo_epi8(_mm_and_si128(pairs, low), _mm_and_si128(_mm_srli_epi16(pairs, 4), low));
+}
+
 /// Sixteen floats of a block: the nibbles index a table of -7 .. 7, the selectors pick the unit.
 template <BiExponentFormat F>
 __m512 decode_block_avx512(const std::uint8_t* elements, std::uint16_t mask, std::uint16_t both) {
-  const __m128i pairs = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(elements));
-  const __m128i low = _mm_set1_epi8(15);
-  const __m128i codes = _mm_unpacklo_epi8(_mm_and_si128(pairs, low), _mm_and_si128(_mm_srli_epi16(pairs, 4), low));
   const __m512 table = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 0, -1, -2, -3, -4, -5, -6, -7);
-  const __m512 value = _mm512_permutexvar_ps(_mm512_cvtepu8_epi32(codes), table);
+  const __m512 value = _mm512_permutexvar_ps(_mm512_cvtepu8_epi32(nibbles_avx512(elements)), table);
   constexpr int field = (1 << F::exponent_bits) - 1, shift = 127 - F::bias - (F::magnitude_bits - 1);
   const __m512i unit =
       _mm512_mask_blend_epi32(mask, _mm512_set1_epi32(((both & field) + shift) << 23),
