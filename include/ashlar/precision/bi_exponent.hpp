@@ -19,9 +19,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <fstream>
 #include <functional>
-#include <iterator>
 #include <limits>
 #include <span>
 #include <string>
@@ -34,6 +32,8 @@
 #include "ashlar/core/scalar.hpp"
 #include "ashlar/core/tensor.hpp"
 #include "ashlar/core/view.hpp"
+#include "ashlar/io/detail/write_file.hpp"
+#include "ashlar/io/mapped_file.hpp"
 #include "ashlar/precision/block_formats.hpp"
 
 #if defined(__AVX512BW__) && defined(__AVX512VL__) && defined(__AVX512DQ__)
@@ -816,20 +816,17 @@ BiExponentMatrix<F> from_bytes(std::span<const std::uint8_t> bytes, std::string_
   return packed;
 }
 
+/// Replaces the file at `path` in one step; throws InvalidArgument when it cannot.
 template <BiExponentFormat F>
 void save(const std::string& path, const BiExponentMatrix<F>& packed) {
   const auto bytes = to_bytes(packed);
-  std::ofstream file(path, std::ios::binary);
-  file.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
-  require(file.flush().good(), "save", "cannot write ", path);
+  io::detail::write_file(path, "save", [&](auto&& put) { put(std::as_bytes(std::span(bytes))); });
 }
 
 template <BiExponentFormat F>
 BiExponentMatrix<F> load(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  require(file.good(), "load", "cannot read ", path);
-  const std::vector<char> bytes((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  return from_bytes<F>({reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size()}, path);
+  const io::MappedFile file(path, "load");
+  return from_bytes<F>({reinterpret_cast<const std::uint8_t*>(file.bytes().data()), file.bytes().size()}, path);
 }
 
 }  // namespace ashlar::precision
