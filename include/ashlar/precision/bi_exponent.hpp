@@ -211,7 +211,11 @@ class BiExponentMatrix {
     return {span(elements_), span(selectors_), span(exponents_)};
   }
 
-  BiExponentBytes<F> block(Index row, Index b) const { return {elements(row, b), selectors(row, b), exponents(row, b)}; }
+  /// Looks into this matrix, so not into a temporary one.
+  BiExponentBytes<F> block(Index row, Index b) const& {
+    return {elements(row, b), selectors(row, b), exponents(row, b)};
+  }
+  BiExponentBytes<F> block(Index row, Index b) && = delete;
   void set_block(Index row, Index b, const BiExponentBlock<F>& from) {
     pack(from, elements(row, b), selectors(row, b), exponents(row, b));
   }
