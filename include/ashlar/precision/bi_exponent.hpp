@@ -276,21 +276,23 @@ inline void check_options(const BiExponentOptions& options, std::string_view fun
           "Carry::bump_exponent needs Rounding::nearest_even: truncation never carries");
 }
 
-/// Encodes one block with shifts on the bits of x. False, with nothing usable written, if some x is not finite.
+/// Encodes one block with shifts on the bits of x. False, with nothing usable written, if some x is not finite. The
+/// loops have no branches, so that compilers make vectors of them.
 template <BiExponentFormat F, Rounding R, Carry C, Real T>
 bool encode_block(const T* x, T threshold, std::uint8_t* elements, std::uint8_t* selectors, std::uint8_t* exponents) {
   using Bits = typename Ieee<T>::Bits;
   constexpr int n = F::block;
-  Bits outlier[n], top[2] = {0, 0};
+  Bits select[n];  // all ones for an outlier
+  Bits top_normal = 0, top_outlier = 0;
   for (int i = 0; i < n; ++i) {
     const Bits magnitude = magnitude_bits_of(x[i]);
-    outlier[i] = std::abs(x[i]) >= threshold;
-    const Bits select = Bits{0} - outlier[i];
-    top[0] = std::max(top[0], magnitude & ~select);
-    top[1] = std::max(top[1], magnitude & select);
+    select[i] = std::abs(x[i]) >= threshold ? ~Bits{0} : Bits{0};
+    top_normal = std::max(top_normal, static_cast<Bits>(magnitude & ~select[i]));
+    top_outlier = std::max(top_outlier, static_cast<Bits>(magnitude & select[i]));
   }
-  if (std::max(top[0], top[1]) >= infinity_bits<T>) return false;
+  if (std::max(top_normal, top_outlier) >= infinity_bits<T>) return false;
 
+  const Bits top[2] = {top_normal, top_outlier};
   int e[2];
   T first[2], second[2];  // two factors of 2^(M-1-e): one alone can leave the range of float
   for (int g = 0; g < 2; ++g) {
@@ -312,9 +314,10 @@ bool encode_block(const T* x, T threshold, std::uint8_t* elements, std::uint8_t*
 
   std::uint8_t code[n];
   for (int i = 0; i < n; ++i) {
-    const T scaled = std::abs(x[i]) * (outlier[i] ? first[1] : first[0]) * (outlier[i] ? second[1] : second[0]);
+    const bool outlier = select[i] != 0;
+    const T scaled = std::abs(x[i]) * (outlier ? first[1] : first[0]) * (outlier ? second[1] : second[0]);
     const int q = round_magnitude<R>(scaled, F::max_magnitude);
-    code[i] = static_cast<std::uint8_t>(x[i] < 0 && q > 0 ? q | F::sign_code : q);
+    code[i] = static_cast<std::uint8_t>(q | ((x[i] < 0) & (q > 0) ? F::sign_code : 0));
   }
   if constexpr (F::magnitude_bits <= 3) {
     for (int j = 0; j < n / 2; ++j) elements[j] = static_cast<std::uint8_t>(code[2 * j] | code[2 * j + 1] << 4);
@@ -324,7 +327,7 @@ bool encode_block(const T* x, T threshold, std::uint8_t* elements, std::uint8_t*
   }
   for (int j = 0; j < F::selector_bytes; ++j) {
     unsigned mask = 0;
-    for (int i = 8 * j; i < std::min(n, 8 * j + 8); ++i) mask |= static_cast<unsigned>(outlier[i]) << (i % 8);
+    for (int i = 8 * j; i < std::min(n, 8 * j + 8); ++i) mask |= static_cast<unsigned>(select[i] & 1) << (i % 8);
     selectors[j] = static_cast<std::uint8_t>(mask);
   }
   const int both = (e[0] + F::bias) | (e[1] + F::bias) << F::exponent_bits;
@@ -377,36 +380,145 @@ bool encode_block_avx512(const float* x, float threshold, std::uint8_t* elements
   return true;
 }
 
+/// Sixteen blocks of contiguous floats. Exponents of four blocks are packed into the bytes of one register and reduced
+/// together, and all that happens once a block happens for sixteen at once, which is what lifts the encoder from the
+/// latency of one block to the bandwidth of memory.
+template <BiExponentFormat F, Rounding R>
+bool encode_sixteen_blocks_avx512(const float* x, float threshold, std::uint8_t* elements, std::uint8_t* selectors,
+                                  std::uint8_t* exponents) {
+  constexpr int blocks = 16;
+  alignas(64) std::uint16_t outlier[blocks];
+  __m128i top_normal[4], top_all[4];  // exponent fields: a 32-bit lane has four bytes of one block
+  for (int four = 0; four < 4; ++four) {
+    __m512i normal[4], all[4];
+    for (int k = 0; k < 4; ++k) {
+      const int b = 4 * four + k;
+      const __m512 magnitude = _mm512_abs_ps(_mm512_loadu_ps(x + 16 * b));
+      const __mmask16 mask = _mm512_cmp_ps_mask(magnitude, _mm512_set1_ps(threshold), _CMP_GE_OQ);
+      outlier[b] = static_cast<std::uint16_t>(mask);
+      all[k] = _mm512_srli_epi32(_mm512_castps_si512(magnitude), 23);
+      normal[k] = _mm512_maskz_mov_epi32(static_cast<__mmask16>(~mask), all[k]);
+    }
+    const auto largest = [](const __m512i (&field)[4]) {
+      const __m512i bytes = _mm512_packus_epi16(_mm512_packus_epi32(field[0], field[1]),
+                                                _mm512_packus_epi32(field[2], field[3]));
+      const __m256i half = _mm256_max_epu8(_mm512_castsi512_si256(bytes), _mm512_extracti64x4_epi64(bytes, 1));
+      return _mm_max_epu8(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
+    };
+    top_normal[four] = largest(normal);
+    top_all[four] = largest(all);
+  }
+  const auto gather = [](const __m128i (&part)[4]) {
+    __m512i v = _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_set_m128i(part[1], part[0])),
+                                   _mm256_set_m128i(part[3], part[2]), 1);
+    v = _mm512_max_epu8(v, _mm512_srli_epi32(v, 16));
+    v = _mm512_max_epu8(v, _mm512_srli_epi32(v, 8));
+    return _mm512_and_si512(v, _mm512_set1_epi32(255));
+  };
+  const __m512i field_normal = gather(top_normal), field_all = gather(top_all);
+  if (_mm512_cmpeq_epi32_mask(field_all, _mm512_set1_epi32(255)) != 0) return false;
+
+  // Outliers are larger than normal elements, so where there are any the largest element is one.
+  const __m256i masks = _mm256_load_si256(reinterpret_cast<const __m256i*>(outlier));
+  const __m512i field_outlier =
+      _mm512_maskz_mov_epi32(_mm256_test_epi16_mask(masks, masks), field_all);
+  const auto clamp = [](__m512i field) {
+    return _mm512_min_epi32(_mm512_max_epi32(_mm512_sub_epi32(field, _mm512_set1_epi32(127)),
+                                             _mm512_set1_epi32(F::min_exponent)),
+                            _mm512_set1_epi32(F::max_exponent));
+  };
+  const __m512i e_normal = clamp(field_normal), e_outlier = clamp(field_outlier);
+  const __m512i bias = _mm512_set1_epi32(F::bias);
+  const __m512i both = _mm512_or_si512(_mm512_add_epi32(e_normal, bias),
+                                       _mm512_slli_epi32(_mm512_add_epi32(e_outlier, bias), F::exponent_bits));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(exponents), _mm512_cvtepi32_epi16(both));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(selectors), masks);
+  alignas(64) float scale_normal[blocks], scale_outlier[blocks];
+  const auto scale = [](__m512i e) {
+    return _mm512_slli_epi32(_mm512_sub_epi32(_mm512_set1_epi32(F::magnitude_bits - 1 + 127), e), 23);
+  };
+  _mm512_store_si512(scale_normal, scale(e_normal));
+  _mm512_store_si512(scale_outlier, scale(e_outlier));
+
+  constexpr int mode = (R == Rounding::truncate ? _MM_FROUND_TO_ZERO : _MM_FROUND_TO_NEAREST_INT) | _MM_FROUND_NO_EXC;
+  for (int four = 0; four < 4; ++four) {
+    __m512i q[4];
+    for (int k = 0; k < 4; ++k) {
+      const int b = 4 * four + k;
+      const __m512 unit = _mm512_mask_mov_ps(_mm512_set1_ps(scale_normal[b]), outlier[b], _mm512_set1_ps(scale_outlier[b]));
+      const __m512 scaled = _mm512_mul_ps(_mm512_loadu_ps(x + 16 * b), unit);
+      // The smaller magnitude of the two, with the sign of the first.
+      const __m512 clamped = _mm512_range_ps(scaled, _mm512_set1_ps(static_cast<float>(F::max_magnitude)), 2);
+      q[k] = _mm512_cvt_roundps_epi32(clamped, mode);
+    }
+    // Packing interleaves the blocks in every 128 bits; one permutation puts the sixteen bytes of each together.
+    const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    const __m512i bytes = _mm512_permutexvar_epi32(
+        order, _mm512_packs_epi16(_mm512_packs_epi32(q[0], q[1]), _mm512_packs_epi32(q[2], q[3])));
+    if constexpr (F::magnitude_bits <= 3) {
+      const __m512i table = _mm512_broadcast_i32x4(_mm_setr_epi8(0, 1, 2, 3, 4, 5, 6, 7, 0, 15, 14, 13, 12, 11, 10, 9));
+      const __m512i codes = _mm512_shuffle_epi8(table, _mm512_and_si512(bytes, _mm512_set1_epi8(15)));
+      const __m512i pairs = _mm512_maddubs_epi16(codes, _mm512_set1_epi16(1 | 16 << 8));  // even + 16 odd
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(elements + 32 * four), _mm512_cvtepi16_epi8(pairs));
+    } else {
+      const __m512i magnitude = _mm512_abs_epi8(bytes);
+      _mm512_storeu_si512(elements + 64 * four,
+                          _mm512_mask_or_epi32(magnitude, 0xFFFF, magnitude,
+                                               _mm512_maskz_set1_epi8(_mm512_movepi8_mask(bytes), static_cast<char>(128))));
+    }
+  }
+  return true;
+}
+
 #endif
 
 /// Which kernels run: the target's, or the portable ones that every target has and the others are tested against.
 struct Native {};
 struct Portable {};
 
-template <BiExponentFormat F, Rounding R, Carry C, class Path, Real T>
-bool encode_block(Path, const T* x, T threshold, std::uint8_t* elements, std::uint8_t* selectors,
-                  std::uint8_t* exponents) {
+template <BiExponentFormat F, Rounding R, Carry C, class Path>
+struct Encoder {
 #if defined(ASHLAR_BI_EXPONENT_AVX512)
-  if constexpr (std::is_same_v<Path, Native> && std::is_same_v<T, float> && fits_avx512<F> && C == Carry::saturate)
-    return encode_block_avx512<F, R>(x, threshold, elements, selectors, exponents);
+  template <Real T>
+  static constexpr bool fast =
+      std::is_same_v<T, float> && std::is_same_v<Path, Native> && fits_avx512<F> && C == Carry::saturate;
 #endif
-  return encode_block<F, R, C>(x, threshold, elements, selectors, exponents);
-}
 
-/// Calls f with the block encoder that the options ask for.
-template <BiExponentFormat F, class Path, class T, class Function>
+  /// One block; false if an element is not finite.
+  template <Real T>
+  static bool block(const T* x, T threshold, std::uint8_t* elements, std::uint8_t* selectors, std::uint8_t* exponents) {
+#if defined(ASHLAR_BI_EXPONENT_AVX512)
+    if constexpr (fast<T>) return encode_block_avx512<F, R>(x, threshold, elements, selectors, exponents);
+#endif
+    return encode_block<F, R, C>(x, threshold, elements, selectors, exponents);
+  }
+
+  /// The first blocks of a row of contiguous numbers, as many as go at a time; returns how many, or -1 if an element is
+  /// not finite.
+  template <Real T>
+  static Index row([[maybe_unused]] const T* x, [[maybe_unused]] Index cols, [[maybe_unused]] T threshold,
+                   [[maybe_unused]] BiExponentMatrix<F>& packed, [[maybe_unused]] Index i) {
+    Index done = 0;
+#if defined(ASHLAR_BI_EXPONENT_AVX512)
+    if constexpr (fast<T>)
+      for (; (done + 16) * F::block <= cols; done += 16)
+        if (!encode_sixteen_blocks_avx512<F, R>(x + done * F::block, threshold, packed.elements(i, done),
+                                                packed.selectors(i, done), packed.exponents(i, done)))
+          return -1;
+#endif
+    return done;
+  }
+};
+
+/// Calls f with the encoder that the options ask for.
+template <BiExponentFormat F, class Path, class Function>
 void with_encoder(Path, const BiExponentOptions& options, Function&& f) {
-  const auto call = [&]<Rounding R, Carry C>() {
-    f([](const T* x, T threshold, std::uint8_t* elements, std::uint8_t* selectors, std::uint8_t* exponents) {
-      return encode_block<F, R, C>(Path{}, x, threshold, elements, selectors, exponents);
-    });
-  };
   if (options.rounding == Rounding::truncate)
-    call.template operator()<Rounding::truncate, Carry::saturate>();
+    f(Encoder<F, Rounding::truncate, Carry::saturate, Path>{});
   else if (options.carry == Carry::bump_exponent)
-    call.template operator()<Rounding::nearest_even, Carry::bump_exponent>();
+    f(Encoder<F, Rounding::nearest_even, Carry::bump_exponent, Path>{});
   else
-    call.template operator()<Rounding::nearest_even, Carry::saturate>();
+    f(Encoder<F, Rounding::nearest_even, Carry::saturate, Path>{});
 }
 
 /// for_each_block, with infinities replaced by the largest number of the format if the options say so.
@@ -428,13 +540,21 @@ void encode(Path path, const View<const T, 2>& x, double threshold, const BiExpo
             BiExponentMatrix<F>& packed) {
   using A = accumulate_t<T>;
   const auto limit = round_threshold<A>(threshold);
-  with_encoder<F, Path, A>(path, options, [&](auto encode_one) {
+  with_encoder<F>(path, options, [&](auto encoder) {
     parallel_for(x.extent(0), row_grain(x.extent(1)), [&](Index begin, Index end) {
-      for (Index i = begin; i < end; ++i)
-        for_each_finite_block<F>(x, i, options.saturate_infinity, [&](Index b, const A* values) {
-          if (!encode_one(values, limit, packed.elements(i, b), packed.selectors(i, b), packed.exponents(i, b)))
+      for (Index i = begin; i < end; ++i) {
+        Index done = 0;
+        if constexpr (Real<T>)
+          if (x.stride(1) == 1 && !options.saturate_infinity)
+            done = encoder.row(x.data() + i * x.stride(0), x.extent(1), limit, packed, i);
+        if (done < 0) [[unlikely]] check_finite(x, "quantize");
+        const auto rest = x.slice(1, done * F::block, x.extent(1));
+        for_each_finite_block<F>(rest, i, options.saturate_infinity, [&](Index rest_block, const A* values) {
+          const Index b = done + rest_block;
+          if (!encoder.block(values, limit, packed.elements(i, b), packed.selectors(i, b), packed.exponents(i, b)))
             [[unlikely]] check_finite(x, "quantize", options.saturate_infinity);
         });
+      }
     });
   });
   packed.rounding = options.rounding;
@@ -478,13 +598,13 @@ void fake_quantize(const X& x, double threshold, Out<X, 2> out, const BiExponent
   require(!overlaps(view, out) || same_memory(view, out), "fake_quantize", "out overlaps x without being x");
   detail::check_finite(view, "fake_quantize", options.saturate_infinity);
   const auto limit = detail::round_threshold<A>(threshold);
-  detail::with_encoder<F, detail::Native, A>(detail::Native{}, options, [&](auto encode_one) {
+  detail::with_encoder<F>(detail::Native{}, options, [&](auto encoder) {
     parallel_for(view.extent(0), detail::row_grain(view.extent(1)), [&](Index begin, Index end) {
       std::uint8_t elements[F::element_bytes], selectors[F::selector_bytes], exponents[F::exponent_bytes];
       const BiExponentBytes<F> packed{elements, selectors, exponents};
       for (Index i = begin; i < end; ++i)
         detail::for_each_finite_block<F>(view, i, options.saturate_infinity, [&](Index b, const A* values) {
-          encode_one(values, limit, elements, selectors, exponents);
+          encoder.block(values, limit, elements, selectors, exponents);
           const Index first = b * F::block, count = std::min<Index>(F::block, view.extent(1) - first);
           packed.template decode<A>(count, [&](Index k, A v) { out(i, first + k) = from_float<scalar_t<X>>(v); });
         });
