@@ -282,13 +282,15 @@ template <BiExponentFormat F, Rounding R, Carry C, Real T>
 bool encode_block(const T* x, T threshold, std::uint8_t* elements, std::uint8_t* selectors, std::uint8_t* exponents) {
   using Bits = typename Ieee<T>::Bits;
   constexpr int n = F::block;
-  Bits select[n];  // all ones for an outlier
+  Bits magnitude[n], select[n];  // all ones for an outlier; bits of positive numbers compare as the numbers do
+  const Bits limit = magnitude_bits_of(threshold);
+  for (int i = 0; i < n; ++i) magnitude[i] = magnitude_bits_of(x[i]);
+  for (int i = 0; i < n; ++i) select[i] = magnitude[i] >= limit ? ~Bits{0} : Bits{0};
   Bits top_normal = 0, top_outlier = 0;
   for (int i = 0; i < n; ++i) {
-    const Bits magnitude = magnitude_bits_of(x[i]);
-    select[i] = std::abs(x[i]) >= threshold ? ~Bits{0} : Bits{0};
-    top_normal = std::max(top_normal, static_cast<Bits>(magnitude & ~select[i]));
-    top_outlier = std::max(top_outlier, static_cast<Bits>(magnitude & select[i]));
+    const Bits normal = magnitude[i] & ~select[i], outlier = magnitude[i] & select[i];
+    top_normal = normal > top_normal ? normal : top_normal;
+    top_outlier = outlier > top_outlier ? outlier : top_outlier;
   }
   if (std::max(top_normal, top_outlier) >= infinity_bits<T>) return false;
 
@@ -312,13 +314,19 @@ bool encode_block(const T* x, T threshold, std::uint8_t* elements, std::uint8_t*
     }
   }
 
-  std::uint8_t code[n];
+  T scaled[n];
   for (int i = 0; i < n; ++i) {
-    const bool outlier = select[i] != 0;
-    const T scaled = std::abs(x[i]) * (outlier ? first[1] : first[0]) * (outlier ? second[1] : second[0]);
-    const int q = round_magnitude<R>(scaled, F::max_magnitude);
-    code[i] = static_cast<std::uint8_t>(q | ((x[i] < 0) & (q > 0) ? F::sign_code : 0));
+    const auto pick = [&](const T (&unit)[2]) {
+      return std::bit_cast<T>(static_cast<Bits>((std::bit_cast<Bits>(unit[0]) & ~select[i]) |
+                                                (std::bit_cast<Bits>(unit[1]) & select[i])));
+    };
+    scaled[i] = std::bit_cast<T>(magnitude[i]) * pick(first) * pick(second);
   }
+  std::int16_t q[n];
+  for (int i = 0; i < n; ++i) q[i] = static_cast<std::int16_t>(round_magnitude<R>(scaled[i], F::max_magnitude));
+  std::uint8_t code[n];
+  for (int i = 0; i < n; ++i)
+    code[i] = static_cast<std::uint8_t>(q[i] | ((x[i] < 0) & (q[i] > 0) ? F::sign_code : 0));
   if constexpr (F::magnitude_bits <= 3) {
     for (int j = 0; j < n / 2; ++j) elements[j] = static_cast<std::uint8_t>(code[2 * j] | code[2 * j + 1] << 4);
     if constexpr (n % 2 == 1) elements[n / 2] = code[n - 1];

@@ -38,6 +38,9 @@
 
 #if defined(ASHLAR_BI_EXPONENT_AVX512) && defined(__AVX512VNNI__)
 #define ASHLAR_BI_EXPONENT_VNNI
+#elif defined(__AVX2__) && defined(__FMA__)
+#define ASHLAR_BI_EXPONENT_AVX2
+#include <immintrin.h>
 #endif
 
 namespace ashlar::precision {
@@ -117,6 +120,27 @@ void check_product(const BiExponentMatrix<FA>& a, const BiExponentMatrix<FW>& w,
   require(a.cols() == w.cols(), function, "a has ", a.cols(), " columns, w has ", w.cols());
 }
 
+/// Elements as +-q and selectors as 0 or -1 (all ones), in loops that compilers make vectors of.
+template <class F>
+void unpack_block(const BiExponentBytes<F>& block, std::int16_t (&value)[F::block], std::int16_t (&outlier)[F::block]) {
+  constexpr int n = F::block;
+  std::uint8_t code[n];
+  if constexpr (F::magnitude_bits <= 3) {
+    for (int j = 0; j < n / 2; ++j) {
+      code[2 * j] = block.elements[j] & 15;
+      code[2 * j + 1] = static_cast<std::uint8_t>(block.elements[j] >> 4);
+    }
+    if constexpr (n % 2 == 1) code[n - 1] = block.elements[n / 2] & 15;
+  } else {
+    std::copy_n(block.elements, n, code);
+  }
+  for (int i = 0; i < n; ++i) {
+    const int q = code[i] & F::max_magnitude, negative = -((code[i] & F::sign_code) / F::sign_code);
+    value[i] = static_cast<std::int16_t>((q ^ negative) - negative);
+  }
+  for (int i = 0; i < n; ++i) outlier[i] = static_cast<std::int16_t>(-(block.selectors[i / 8] >> (i % 8) & 1));
+}
+
 /// The products of the powers of two stay far inside the range of float: sums go to float, otherwise to double.
 template <class F>
 inline constexpr bool narrow_exponents = F::exponent_bits <= 6;
@@ -189,19 +213,18 @@ template <class F>
 void decode_shifted(Portable, const BiExponentBytes<F>& block, int limit, ShiftedBlock<F>& out) {
   constexpr int n = F::block;
   std::int16_t value[n], outlier[n];
-  int used[2] = {0, 0};
+  unpack_block(block, value, outlier);
+  int used_normal = 0, used_outlier = 0;
   for (int i = 0; i < n; ++i) {
-    value[i] = static_cast<std::int16_t>(block.value(i));
-    outlier[i] = block.outlier(i);
-    used[0] |= outlier[i] ? 0 : value[i];
-    used[1] |= outlier[i] ? value[i] : 0;
+    used_normal |= value[i] & ~outlier[i];
+    used_outlier |= value[i] & outlier[i];
   }
-  const int shift = choose_shift(block, used[0] != 0, used[1] != 0, limit, out);
+  const int shift = choose_shift(block, used_normal != 0, used_outlier != 0, limit, out);
   if constexpr (n % 2 == 1) out.values[n] = out.normal[n] = 0;
+  const int keep_normal = out.split ? 0 : -1, scale = 1 << shift;
   for (int i = 0; i < n; ++i)
-    out.values[i] = static_cast<std::int16_t>(outlier[i] ? value[i] * (1 << shift) : out.split ? 0 : value[i]);
-  if (out.split)
-    for (int i = 0; i < n; ++i) out.normal[i] = static_cast<std::int16_t>(outlier[i] ? 0 : value[i]);
+    out.values[i] = static_cast<std::int16_t>((value[i] & outlier[i]) * scale + (value[i] & ~outlier[i] & keep_normal));
+  for (int i = 0; i < n; ++i) out.normal[i] = static_cast<std::int16_t>(value[i] & ~outlier[i]);
 }
 
 template <class F>
@@ -326,6 +349,38 @@ inline void multiply_panels(Native, const Panel<float>& a, const Panel<float>& w
     _mm512_storeu_ps(c + i * panel_rows_w, total[i][0]);
     _mm512_storeu_ps(c + i * panel_rows_w + 16, total[i][1]);
   }
+}
+#elif defined(ASHLAR_BI_EXPONENT_AVX2)
+/// Three rows of a by four registers of rows of w in integers; the float sums wait in the first-level cache.
+inline void multiply_panels(Native, const Panel<float>& a, const Panel<float>& w, Index blocks, Index pairs, float* c) {
+  std::fill_n(c, panel_rows_a * panel_rows_w, 0.0f);
+  for (Index b = 0; b < blocks; ++b)
+    for (Index ea = a.first[static_cast<std::size_t>(b)]; ea < a.first[static_cast<std::size_t>(b + 1)]; ++ea)
+      for (Index ew = w.first[static_cast<std::size_t>(b)]; ew < w.first[static_cast<std::size_t>(b + 1)]; ++ew)
+        for (Index begin = 0; begin < panel_rows_a; begin += 3) {
+          const std::int16_t* left = a.values.data() + (ea * pairs * panel_rows_a + begin) * 2;
+          const std::int16_t* right = w.values.data() + ew * pairs * panel_rows_w * 2;
+          __m256i sum[3][4];
+          for (auto& row : sum) row[0] = row[1] = row[2] = row[3] = _mm256_setzero_si256();
+          for (Index p = 0; p < pairs; ++p)
+            for (int j = 0; j < 4; ++j) {
+              const __m256i r =
+                  _mm256_loadu_si256(reinterpret_cast<const __m256i*>(right + p * panel_rows_w * 2 + 16 * j));
+              for (int i = 0; i < 3; ++i) {
+                std::int32_t pair;
+                std::memcpy(&pair, left + (p * panel_rows_a + i) * 2, 4);
+                sum[i][j] = _mm256_add_epi32(sum[i][j], _mm256_madd_epi16(_mm256_set1_epi32(pair), r));
+              }
+            }
+          for (int i = 0; i < 3; ++i) {
+            const __m256 u = _mm256_set1_ps(a.units[static_cast<std::size_t>(ea * panel_rows_a + begin + i)]);
+            for (int j = 0; j < 4; ++j) {
+              float* const to = c + (begin + i) * panel_rows_w + 8 * j;
+              const __m256 unit = _mm256_mul_ps(u, _mm256_loadu_ps(w.units.data() + ew * panel_rows_w + 8 * j));
+              _mm256_storeu_ps(to, _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum[i][j]), unit, _mm256_loadu_ps(to)));
+            }
+          }
+        }
 }
 #else
 inline void multiply_panels(Native, const Panel<float>& a, const Panel<float>& w, Index blocks, Index pairs, float* c) {
@@ -462,23 +517,26 @@ float gemv_row(Portable, const GemvOperand& x, const BiExponentMatrix<FW>& w, In
   float sum[4][lanes] = {};
   for (Index b = 0; b < w.blocks(); ++b) {
     const auto block = w.block(row, b);
-    std::int32_t values[2][16];  // of the normal elements, of the outliers
-    for (Index i = 0; i < 16; ++i) {
-      const int value = block.value(i);
-      values[0][i] = block.outlier(i) ? 0 : value;
-      values[1][i] = block.outlier(i) ? value : 0;
-    }
-    for (Index u = 0; u < 2; ++u)
+    std::int16_t value[16], outlier[16];
+    unpack_block(block, value, outlier);
+    for (Index u = 0; u < 2; ++u) {
+      const std::int8_t* xs = x.values[u].data() + b * 16;
+      std::int32_t normal[16], of_outliers[16];
+      for (Index i = 0; i < 16; ++i) {
+        const std::int32_t product = xs[i] * value[i];
+        of_outliers[i] = product & outlier[i];
+        normal[i] = product - of_outliers[i];
+      }
       for (Index v = 0; v < 2; ++v) {
-        const std::int8_t* xs = x.values[u].data() + b * 16;
-        const int e_bits = (block.exponent(v == 1) + FW::bias) << 23;
+        const std::int32_t* p = v == 0 ? normal : of_outliers;
+        const std::int32_t e_bits = (block.exponent(v == 1) + FW::bias) << 23;
         for (Index quarter = 0; quarter < 4; ++quarter) {
-          std::int32_t partial = 0;
-          for (Index i = 4 * quarter; i < 4 * quarter + 4; ++i) partial += xs[i] * values[v][i];
+          const std::int32_t partial = p[4 * quarter] + p[4 * quarter + 1] + p[4 * quarter + 2] + p[4 * quarter + 3];
           const float unit = std::bit_cast<float>(x.unit_bits[u].data()[b * 4 + quarter] + e_bits);
           sum[2 * u + v][b % group_blocks * 4 + quarter] += static_cast<float>(partial) * unit;
         }
       }
+    }
   }
   return sum_lanes(sum);
 }
@@ -544,6 +602,73 @@ float gemv_row(Native, const GemvOperand& x, const BiExponentMatrix<FW>& w, Inde
   }
   alignas(64) float all[4][lanes];
   for (int p = 0; p < 4; ++p) _mm512_store_ps(all[p], sum[p]);
+  return sum_lanes(all);
+}
+
+#elif defined(ASHLAR_BI_EXPONENT_AVX2)
+
+/// Half a group: two blocks of a row of W, eight lanes of every sum.
+template <int E>
+inline void multiply_half(__m128i elements, std::uint32_t selectors, std::uint32_t exponents, const GemvOperand& x,
+                          Index half, __m256 (&sum)[4]) {
+  const __m256i wide = _mm256_cvtepu8_epi16(elements);
+  const __m256i codes = _mm256_and_si256(_mm256_or_si256(wide, _mm256_slli_epi16(wide, 4)), _mm256_set1_epi8(15));
+  const __m256i table =
+      _mm256_broadcastsi128_si256(_mm_setr_epi8(8, 9, 10, 11, 12, 13, 14, 15, 8, 7, 6, 5, 4, 3, 2, 1));
+  const __m256i all = _mm256_shuffle_epi8(table, codes);  // q + 8
+  // Each byte gets the eight selectors it belongs to and keeps its own.
+  const __m256i bytes = _mm256_shuffle_epi8(
+      _mm256_set1_epi32(static_cast<int>(selectors)),
+      _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303));
+  const __m256i bit = _mm256_set1_epi64x(static_cast<long long>(0x8040201008040201u));
+  const __m256i outlier = _mm256_cmpeq_epi8(_mm256_and_si256(bytes, bit), bit);
+  const __m256i outliers = _mm256_blendv_epi8(_mm256_set1_epi8(8), all, outlier);
+  const __m256i both = _mm256_shuffle_epi8(
+      _mm256_set1_epi32(static_cast<int>(exponents)),
+      _mm256_setr_epi64x(0x0100010001000100, 0x0100010001000100, 0x0302030203020302, 0x0302030203020302));
+  const __m256i e_normal = _mm256_srli_epi32(_mm256_slli_epi32(both, 32 - E), 9 - E);
+  const __m256i e_outlier = _mm256_slli_epi32(_mm256_srli_epi32(_mm256_slli_epi32(both, 32 - 2 * E), 32 - E), 23);
+  for (int u = 0; u < 2; ++u) {
+    const auto at = [&](const auto* from) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)); };
+    const __m256i values = at(x.values[u].data() + half * group / 2);
+    const __m256i correction = at(x.correction[u].data() + half * lanes / 2);
+    const __m256i unit = at(x.unit_bits[u].data() + half * lanes / 2);
+    const auto dot = [&](__m256i weights) {
+      return _mm256_madd_epi16(_mm256_maddubs_epi16(weights, values), _mm256_set1_epi16(1));
+    };
+    const __m256i d = dot(all), d_outlier = dot(outliers);
+    const __m256i s_normal = _mm256_sub_epi32(d, d_outlier), s_outlier = _mm256_add_epi32(d_outlier, correction);
+    sum[2 * u] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(s_normal), _mm256_castsi256_ps(_mm256_add_epi32(unit, e_normal)),
+                                 sum[2 * u]);
+    sum[2 * u + 1] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(s_outlier),
+                                     _mm256_castsi256_ps(_mm256_add_epi32(unit, e_outlier)), sum[2 * u + 1]);
+  }
+}
+
+template <class FW>
+float gemv_row(Native, const GemvOperand& x, const BiExponentMatrix<FW>& w, Index row) {
+  __m256 sum[2][4];
+  for (auto& half : sum)
+    for (auto& s : half) s = _mm256_setzero_ps();
+  const std::uint8_t *elements = w.elements(row, 0), *selectors = w.selectors(row, 0), *exponents = w.exponents(row, 0);
+  const Index halves = w.blocks() / 2;
+  std::uint32_t mask, both;
+  for (Index h = 0; h < halves; ++h) {
+    std::memcpy(&mask, selectors + 4 * h, 4);
+    std::memcpy(&both, exponents + 4 * h, 4);
+    multiply_half<FW::exponent_bits>(_mm_loadu_si128(reinterpret_cast<const __m128i*>(elements + 16 * h)), mask, both, x,
+                                     h, sum[h % 2]);
+  }
+  if (w.blocks() % 2 == 1) {
+    mask = both = 0;
+    std::memcpy(&mask, selectors + 4 * halves, 2);
+    std::memcpy(&both, exponents + 4 * halves, 2);
+    multiply_half<FW::exponent_bits>(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(elements + 16 * halves)), mask,
+                                     both, x, halves, sum[halves % 2]);
+  }
+  alignas(32) float all[4][lanes];
+  for (int p = 0; p < 4; ++p)
+    for (int h = 0; h < 2; ++h) _mm256_store_ps(all[p] + 8 * h, sum[h][p]);
   return sum_lanes(all);
 }
 
