@@ -19,6 +19,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <fstream>
 #include <functional>
 #include <limits>
 #include <span>
@@ -32,7 +33,6 @@
 #include "ashlar/core/scalar.hpp"
 #include "ashlar/core/tensor.hpp"
 #include "ashlar/core/view.hpp"
-#include "ashlar/io/detail/write_file.hpp"
 #include "ashlar/io/mapped_file.hpp"
 #include "ashlar/precision/block_formats.hpp"
 
@@ -103,14 +103,14 @@ template <BiExponentFormat F>
 struct BiExponentBytes {
   const std::uint8_t *elements, *selectors, *exponents;
 
-  int code(Index i) const { return static_cast<int>(detail::get_code(elements, F::magnitude_bits + 1, i)); }
+  constexpr int code(Index i) const { return static_cast<int>(detail::get_code(elements, F::magnitude_bits + 1, i)); }
   /// +-q
-  int value(Index i) const {
+  constexpr int value(Index i) const {
     const int q = code(i) & F::max_magnitude;
     return code(i) & F::sign_code ? -q : q;
   }
-  bool outlier(Index i) const { return selectors[i / 8] >> (i % 8) & 1; }
-  int exponent(bool of_outliers) const {
+  constexpr bool outlier(Index i) const { return selectors[i / 8] >> (i % 8) & 1; }
+  constexpr int exponent(bool of_outliers) const {
     const int both = exponents[0] | exponents[1] << 8;
     return ((of_outliers ? both >> F::exponent_bits : both) & ((1 << F::exponent_bits) - 1)) - F::bias;
   }
@@ -279,7 +279,7 @@ inline void check_options(const BiExponentOptions& options, std::string_view fun
 /// Encodes one block with shifts on the bits of x. False, with nothing usable written, if some x is not finite. The
 /// loops have no branches, so that compilers make vectors of them.
 template <BiExponentFormat F, Rounding R, Carry C, Real T>
-bool encode_block(const T* x, T threshold, std::uint8_t* elements, std::uint8_t* selectors, std::uint8_t* exponents) {
+constexpr bool encode_block(const T* x, T threshold, std::uint8_t* elements, std::uint8_t* selectors, std::uint8_t* exponents) {
   using Bits = typename Ieee<T>::Bits;
   constexpr int n = F::block;
   Bits magnitude[n], select[n];  // all ones for an outlier; bits of positive numbers compare as the numbers do
@@ -948,11 +948,13 @@ BiExponentMatrix<F> from_bytes(std::span<const std::uint8_t> bytes, std::string_
   return packed;
 }
 
-/// Replaces the file at `path` in one step; throws InvalidArgument when it cannot.
+/// Writes to_bytes to a file; throws InvalidArgument when it cannot.
 template <BiExponentFormat F>
 void save(const std::string& path, const BiExponentMatrix<F>& packed) {
   const auto bytes = to_bytes(packed);
-  io::detail::write_file(path, "save", [&](auto&& put) { put(std::as_bytes(std::span(bytes))); });
+  std::ofstream file(path, std::ios::binary);
+  file.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+  require(file.flush().good(), "save", "cannot write ", path);
 }
 
 template <BiExponentFormat F>

@@ -29,38 +29,6 @@
 #include "ashlar/core/tensor.hpp"
 #include "ashlar/core/view.hpp"
 
-namespace ashlar {
-
-/// OCP FP4: 1 sign, 2 exponent, 1 mantissa bits; largest 6. The code is in the low four bits.
-struct float4_e2m1 {
-  std::uint8_t bits = 0;
-};
-/// OCP FP6: 1 sign, 2 exponent, 3 mantissa bits; largest 7.5.
-struct float6_e2m3 {
-  std::uint8_t bits = 0;
-};
-/// OCP FP6: 1 sign, 3 exponent, 2 mantissa bits; largest 28.
-struct float6_e3m2 {
-  std::uint8_t bits = 0;
-};
-
-namespace detail {
-/// Every code is a finite number.
-template <int ExponentBits, int MantissaBits>
-struct FiniteFormat : BinaryFormat<std::uint8_t, ExponentBits, MantissaBits, false> {
-  static constexpr std::uint32_t max_code = BinaryFormat<std::uint8_t, ExponentBits, MantissaBits, false>::sign_code - 1;
-};
-}  // namespace detail
-
-template <>
-struct Format<float4_e2m1> : detail::FiniteFormat<2, 1> {};
-template <>
-struct Format<float6_e2m3> : detail::FiniteFormat<2, 3> {};
-template <>
-struct Format<float6_e3m2> : detail::FiniteFormat<3, 2> {};
-
-}  // namespace ashlar
-
 namespace ashlar::precision {
 
 /// How a magnitude becomes an integer.
@@ -113,7 +81,7 @@ constexpr int exponent_field(typename Ieee<T>::Bits magnitude) {
 /// min(round(y), largest) for y >= 0 and largest < 2^15. Adding 2^mantissa_bits leaves the integer, rounded to nearest
 /// even, in the low bits.
 template <Rounding R, Real T>
-int round_magnitude(T y, int largest) {
+constexpr int round_magnitude(T y, int largest) {
   y = std::min(y, static_cast<T>(largest));
   if constexpr (R == Rounding::truncate) return static_cast<int>(y);
   const T shifted = y + power_of_two<T>(Ieee<T>::mantissa_bits);
@@ -164,13 +132,13 @@ inline Index row_grain(Index cols) { return std::max<Index>(1, 32768 / std::max<
 /// Elements of at most four bits go two to a byte, the even one in the low half; wider ones take a byte each.
 constexpr Index packed_bytes(int bits, Index n) { return bits <= 4 ? ceil_div(n, 2) : n; }
 
-inline void put_code(std::uint8_t* block, int bits, Index i, unsigned code) {
+constexpr void put_code(std::uint8_t* block, int bits, Index i, unsigned code) {
   if (bits > 4)
     block[i] = static_cast<std::uint8_t>(code);
   else
     block[i / 2] = static_cast<std::uint8_t>(i % 2 == 0 ? code : block[i / 2] | code << 4);
 }
-inline unsigned get_code(const std::uint8_t* block, int bits, Index i) {
+constexpr unsigned get_code(const std::uint8_t* block, int bits, Index i) {
   if (bits > 4) return block[i];
   return i % 2 == 0 ? block[i / 2] & 15u : block[i / 2] >> 4;
 }
