@@ -28,6 +28,21 @@ struct float8_e5m2 {
   std::uint8_t bits = 0;
 };
 
+// Narrower formats, every code of which is a finite number. Elements of block formats; the code is in the low bits.
+
+/// 1 sign, 2 exponent, 1 mantissa bits; largest 6.
+struct float4_e2m1 {
+  std::uint8_t bits = 0;
+};
+/// 1 sign, 2 exponent, 3 mantissa bits; largest 7.5.
+struct float6_e2m3 {
+  std::uint8_t bits = 0;
+};
+/// 1 sign, 3 exponent, 2 mantissa bits; largest 28.
+struct float6_e3m2 {
+  std::uint8_t bits = 0;
+};
+
 /// What rounding does past the largest finite number.
 enum class Overflow {
   ieee,      ///< infinity, or NaN where the format has none
@@ -54,6 +69,12 @@ struct BinaryFormat {
       HasInfinity ? infinity_code | (1u << (MantissaBits - 1)) : sign_code - 1;
 };
 
+/// No infinity and no NaN.
+template <int ExponentBits, int MantissaBits>
+struct FiniteFormat : BinaryFormat<std::uint8_t, ExponentBits, MantissaBits, false> {
+  static constexpr std::uint32_t max_code = (1u << (ExponentBits + MantissaBits)) - 1;
+};
+
 }  // namespace detail
 
 /// The layout of a format: digits, exponents, the codes of its special values.
@@ -69,6 +90,12 @@ template <>
 struct Format<float8_e4m3> : detail::BinaryFormat<std::uint8_t, 4, 3, false> {};
 template <>
 struct Format<float8_e5m2> : detail::BinaryFormat<std::uint8_t, 5, 2, true> {};
+template <>
+struct Format<float4_e2m1> : detail::FiniteFormat<2, 1> {};
+template <>
+struct Format<float6_e2m3> : detail::FiniteFormat<2, 3> {};
+template <>
+struct Format<float6_e3m2> : detail::FiniteFormat<3, 2> {};
 
 /// Computes in its own precision.
 template <class T>
