@@ -24,6 +24,7 @@
 #include "ashlar/linalg/gram.hpp"
 #include "ashlar/linalg/small_product.hpp"
 #include "ashlar/linalg/softmax.hpp"
+#include "ashlar/precision.hpp"
 #include "ashlar/sets.hpp"
 
 // These two need a package that may not be there.

@@ -1,0 +1,7 @@
+// Low precision: every block of ashlar/precision/.
+#pragma once
+
+#include "ashlar/precision/bi_exponent.hpp"
+#include "ashlar/precision/bi_exponent_product.hpp"
+#include "ashlar/precision/block_formats.hpp"
+#include "ashlar/precision/threshold_search.hpp"
