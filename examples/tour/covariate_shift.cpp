@@ -63,6 +63,14 @@ Problem tumour_problem(const Matrix<double>& table, double sign) {
   return problem;
 }
 
+/// The chosen rows of a table or entries of a column.
+template <class X>
+X chosen_rows(const X& x, const std::vector<Index>& rows) {
+  X chosen(static_cast<Index>(rows.size()), x.cols());
+  for (Index i = 0; i < chosen.rows(); ++i) chosen.row(i) = x.row(rows[static_cast<std::size_t>(i)]);
+  return chosen;
+}
+
 struct Split {
   std::vector<Index> source, target;
 };
@@ -100,11 +108,12 @@ struct Outcome {
 
 Outcome correct_shift(const Problem& problem, Rng& rng) {
   const Split split = biased_split(problem.direction, rng);
-  const Matrix<double> x_source = problem.features(split.source, Eigen::all),
-                       x_target = problem.features(split.target, Eigen::all);
-  const Vector<double> y_source = problem.label(split.source), y_target = problem.label(split.target);
-  const Matrix<double> p = problem.covariates(split.target, Eigen::all),
-                       q = problem.covariates(split.source, Eigen::all);
+  const Matrix<double> x_source = chosen_rows(problem.features, split.source),
+                       x_target = chosen_rows(problem.features, split.target);
+  const Vector<double> y_source = chosen_rows(problem.label, split.source),
+                       y_target = chosen_rows(problem.label, split.target);
+  const Matrix<double> p = chosen_rows(problem.covariates, split.target),
+                       q = chosen_rows(problem.covariates, split.source);
 
   const auto kernel = kernels::density_ratio_kernel(p, q);
   const auto lambdas = kernels::default_lambdas();

@@ -48,11 +48,17 @@ namespace detail {
 template <class T>
 std::pair<Matrix<T>, Matrix<T>> split_rows(const View<const T, 2>& x, std::span<const Index> order, Index fold,
                                            Index folds) {
-  std::vector<Index> inside, outside;
-  for (std::size_t i = 0; i < order.size(); ++i)
-    (static_cast<Index>(i) % folds == fold ? inside : outside).push_back(order[i]);
-  const auto rows = matrix(x);
-  return {rows(inside, Eigen::all), rows(outside, Eigen::all)};
+  const auto count = static_cast<Index>(order.size()), held_out = (count - fold + folds - 1) / folds;
+  Matrix<T> inside(held_out, x.extent(1)), outside(count - held_out, x.extent(1));
+  Index in = 0, out = 0;
+  for (Index i = 0; i < count; ++i) {
+    const auto row = matrix(x).row(order[static_cast<std::size_t>(i)]);
+    if (i % folds == fold)
+      inside.row(in++) = row;
+    else
+      outside.row(out++) = row;
+  }
+  return {std::move(inside), std::move(outside)};
 }
 
 /// R of every (lambda, t) on the validation points.
