@@ -4,4 +4,7 @@
 #include "ashlar/precision/bi_exponent.hpp"
 #include "ashlar/precision/bi_exponent_product.hpp"
 #include "ashlar/precision/block_formats.hpp"
+#include "ashlar/precision/collage.hpp"
+#include "ashlar/precision/descent_quality.hpp"
+#include "ashlar/precision/expansion.hpp"
 #include "ashlar/precision/threshold_search.hpp"

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <concepts>
 #include <cstdint>
 #include <cstring>
 #include <iterator>
@@ -17,7 +18,7 @@
 #include "ashlar/core/config.hpp"
 #include "ashlar/core/scalar.hpp"
 
-#if defined(__F16C__) || defined(__AVX512F__)
+#if defined(__F16C__) || defined(__AVX2__)
 #include <immintrin.h>
 #endif
 
@@ -329,6 +330,166 @@ void convert(const float* from, F* to, Index n) {
 template <Real T>
 void convert(const T* from, T* to, Index n) {
   std::copy_n(from, n, to);
+}
+
+// ---- storage formats in registers --------------------------------------------------------------------------------
+
+/// The bit patterns of the lanes, and the lanes of bit patterns.
+inline batch<std::uint32_t> bits_of(const batch<float>& x) {
+  using Bits = batch<std::uint32_t>;
+  if constexpr (requires { { xsimd::bitwise_cast<std::uint32_t>(x) } -> std::same_as<Bits>; })
+    return xsimd::bitwise_cast<std::uint32_t>(x);
+  else
+    return xsimd::bitwise_cast<Bits>(x);
+}
+inline batch<float> from_bits(const batch<std::uint32_t>& bits) {
+  if constexpr (requires { { xsimd::bitwise_cast<float>(bits) } -> std::same_as<batch<float>>; })
+    return xsimd::bitwise_cast<float>(bits);
+  else
+    return xsimd::bitwise_cast<batch<float>>(bits);
+}
+
+/// 32 bits a lane from and to memory of any type.
+template <class T>
+batch<std::uint32_t> load_bits(const T* from) {
+  return batch<std::uint32_t>::load_unaligned(reinterpret_cast<const std::uint32_t*>(from));
+}
+template <class T>
+void store_bits(const batch<std::uint32_t>& bits, T* to) {
+  bits.store_unaligned(reinterpret_cast<std::uint32_t*>(to));
+}
+
+/// The 64-bit products of the lower halves of the lanes.
+inline batch<std::uint64_t> multiply_lower_halves(const batch<std::uint64_t>& a, const batch<std::uint64_t>& b) {
+#if defined(__AVX512F__)
+  return batch<std::uint64_t>(_mm512_mul_epu32(a, b));
+#elif defined(__AVX2__)
+  return batch<std::uint64_t>(_mm256_mul_epu32(a, b));
+#else
+  std::uint64_t x[batch<std::uint64_t>::size], y[batch<std::uint64_t>::size];
+  a.store_unaligned(x);
+  b.store_unaligned(y);
+  for (std::size_t i = 0; i < batch<std::uint64_t>::size; ++i) x[i] = (x[i] & 0xFFFFFFFFu) * (y[i] & 0xFFFFFFFFu);
+  return load(x);
+#endif
+}
+
+/// NaN lanes become the canonical NaN, the others stay.
+inline batch<float> canonical_nan(const batch<float>& x) {
+  return xsimd::select(xsimd::isnan(x), batch<float>(std::bit_cast<float>(0x7FC00000u)), x);  // xsimd 8: x != x is false
+}
+
+namespace detail {
+
+/// The upper halves of width<float> lanes, to and from memory.
+inline batch<float> load_high_halves(const bfloat16* from) {
+#if defined(__AVX512F__)
+  const __m256i halves = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
+  return batch<float>(_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16)));
+#elif defined(__AVX2__)
+  const __m128i halves = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+  return batch<float>(_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16)));
+#else
+  std::uint16_t halves[batch<float>::size];
+  std::memcpy(halves, from, sizeof halves);
+  std::uint32_t bits[batch<float>::size];
+  for (std::size_t i = 0; i < batch<float>::size; ++i) bits[i] = static_cast<std::uint32_t>(halves[i]) << 16;
+  return from_bits(batch<std::uint32_t>::load_unaligned(bits));
+#endif
+}
+inline void store_high_halves(bfloat16* to, const batch<float>& x) {
+#if defined(__AVX512F__)
+  const __m512i bits = _mm512_srli_epi32(_mm512_castps_si512(x), 16);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm512_cvtepi32_epi16(bits));
+#elif defined(__AVX2__)
+  const __m256i bits = _mm256_srli_epi32(_mm256_castps_si256(x), 16);
+  const __m128i halves = _mm_packus_epi32(_mm256_castsi256_si128(bits), _mm256_extracti128_si256(bits, 1));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(to), halves);
+#else
+  std::uint32_t bits[batch<float>::size];
+  bits_of(x).store_unaligned(bits);
+  std::uint16_t halves[batch<float>::size];
+  for (std::size_t i = 0; i < batch<float>::size; ++i) halves[i] = static_cast<std::uint16_t>(bits[i] >> 16);
+  std::memcpy(static_cast<void*>(to), halves, sizeof halves);
+#endif
+}
+
+/// Rounds lanes whose NaN, if any, have their low 16 bits clear: those survive the addition. Lanes loaded from
+/// bfloat16 and whatever arithmetic makes of them are such. Four integer operations with AVX-512.
+inline batch<float> round_to_bfloat16(const batch<float>& x) {
+  using Bits = batch<std::uint32_t>;
+  const Bits bits = bits_of(x);
+  // Setting the lowest bit where the kept part is odd makes a tie round up there, and changes nothing else.
+  return from_bits(((bits | ((bits >> 16) & Bits(1u))) + Bits(0x7FFFu)) & Bits(0xFFFF0000u));
+}
+
+#if defined(__AVX512F__)
+inline batch<float> load_half(const half* from) {
+  return batch<float>(_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from))));
+}
+inline void store_half(half* to, const batch<float>& x) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+}
+inline batch<float> round_to_half(const batch<float>& x) {
+  return batch<float>(_mm512_cvtph_ps(_mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT)));
+}
+#elif defined(__AVX2__) && defined(__F16C__)
+inline batch<float> load_half(const half* from) {
+  return batch<float>(_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from))));
+}
+inline void store_half(half* to, const batch<float>& x) {
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+}
+inline batch<float> round_to_half(const batch<float>& x) {
+  return batch<float>(_mm256_cvtph_ps(_mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT)));
+}
+#else
+inline batch<float> load_half(const half* from) {
+  float lanes[batch<float>::size];
+  convert(from, lanes, width<float>);
+  return simd::load(lanes);
+}
+inline void store_half(half* to, const batch<float>& x) {
+  float lanes[batch<float>::size];
+  x.store_unaligned(lanes);
+  convert(lanes, to, width<float>);
+}
+inline batch<float> round_to_half(const batch<float>& x) {
+  float lanes[batch<float>::size];
+  x.store_unaligned(lanes);
+  for (float& lane : lanes) lane = to_float(round_to<half>(lane));
+  return simd::load(lanes);
+}
+#endif
+
+}  // namespace detail
+
+/// width<float> numbers of a storage format as floats, exactly.
+template <Storage F>
+batch<float> load(const F* from) {
+  if constexpr (std::same_as<F, bfloat16>) {
+    return detail::load_high_halves(from);
+  } else if constexpr (std::same_as<F, half>) {
+    return detail::load_half(from);
+  } else {
+    float lanes[batch<float>::size];
+    convert(from, lanes, width<float>);
+    return load(lanes);
+  }
+}
+
+/// The lanes rounded to nearest, ties to even, as round_to does.
+template <Storage F>
+void store(F* to, const batch<float>& x) {
+  if constexpr (std::same_as<F, bfloat16>) {
+    detail::store_high_halves(to, detail::round_to_bfloat16(canonical_nan(x)));
+  } else if constexpr (std::same_as<F, half>) {
+    detail::store_half(to, canonical_nan(x));
+  } else {
+    float lanes[batch<float>::size];
+    store(lanes, canonical_nan(x));
+    convert(lanes, to, width<float>);
+  }
 }
 
 }  // namespace ashlar::simd

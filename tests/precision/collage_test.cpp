@@ -1,0 +1,742 @@
+#include "ashlar/precision/collage.hpp"
+
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ashlar/io/safetensors.hpp"
+#include "ashlar/precision/collage.cuh"
+#include "support/allocations.hpp"
+#include "support/catch.hpp"
+#include "support/compare.hpp"
+#include "support/errors.hpp"
+#include "support/fixture.hpp"
+#include "support/temporary.hpp"
+#include "support/threads.hpp"
+
+#if defined(__SSE__)
+#include <xmmintrin.h>
+#endif
+
+namespace ashlar::precision {
+namespace {
+
+using test::fixture;
+using test::message_of;
+
+constexpr Precision strategies[] = {Precision::pure,         Precision::kahan,       Precision::stochastic,
+                                    Precision::collage_light, Precision::collage_plus, Precision::fp32_states,
+                                    Precision::fp32_master};
+
+std::string name_of(Precision precision) {
+  switch (precision) {
+    case Precision::pure: return "pure";
+    case Precision::kahan: return "kahan";
+    case Precision::stochastic: return "sr";
+    case Precision::collage_light: return "light";
+    case Precision::collage_plus: return "plus";
+    case Precision::fp32_states: return "fp32_states";
+    case Precision::fp32_master: return "fp32_master";
+  }
+  return "";
+}
+
+template <class F>
+std::vector<F> numbers(const Tensor<double>& x) {
+  std::vector<F> rounded;
+  for (Index i = 0; i < x.size(); ++i) rounded.push_back(round_to<F>(static_cast<float>(x.data()[i])));
+  return rounded;
+}
+
+template <class T>
+bool equals(const T* x, const double* expected, Index n) {
+  bool equal = true;
+  for (Index i = 0; i < n; ++i) {
+    const double value = static_cast<double>(ashlar::to_float(x[i]));
+    equal = equal && (value == expected[i] || (std::isnan(value) && std::isnan(expected[i])));
+  }
+  return equal;
+}
+
+bool close(double x, double expected) { return std::abs(x - expected) <= 1e-12 * std::abs(expected) + 1e-300; }
+
+AdamWOptions fixture_options(const std::string& name) {
+  const auto hyper = fixture("collage/" + name);
+  const double* h = hyper.data();
+  AdamWOptions options;
+  options.learning_rate = h[0];
+  options.beta1 = h[1];
+  options.beta2 = h[2];
+  options.epsilon = h[3];
+  options.weight_decay = h[4];
+  return options;
+}
+
+/// Both forms, with one signature.
+struct Fast {
+  template <class F>
+  StepReport operator()(std::vector<F>& theta, const std::vector<F>& gradient, AdamWState<F>& state,
+                        const AdamWOptions& options, const StepOptions& step = {},
+                        const std::vector<std::uint32_t>& bits = {}) const {
+    return adamw_step(theta, gradient, state, options, step, bits);
+  }
+};
+struct Reference {
+  template <class F>
+  StepReport operator()(std::vector<F>& theta, const std::vector<F>& gradient, AdamWState<F>& state,
+                        const AdamWOptions& options, const StepOptions& step = {},
+                        const std::vector<std::uint32_t>& bits = {}) const {
+    return reference::adamw_step(theta, gradient, state, options, step, bits);
+  }
+};
+
+/// The fixture's 24 parameters, `copies` times over so that whole vectors and a remainder are covered.
+template <class Form>
+void follows_the_fixture(const Form& form, Precision precision, Index copies) {
+  const std::string name = "collage/adamw_" + name_of(precision);
+  INFO(name << ", " << copies << " copies");
+  const AdamWOptions options = fixture_options("adamw_hyper");
+  const auto start = fixture("collage/adamw_theta0"), gradients = fixture("collage/adamw_grads");
+  const auto bits = fixture("collage/adamw_sr_bits"), trajectory = fixture(name + "_theta");
+  const auto quality = fixture(name + "_edq");
+  const Index steps = gradients.extent(0), n = gradients.extent(1);
+  const auto repeated = [&](const double* row, auto convert) {
+    std::vector<decltype(convert(0.0))> all;
+    for (Index copy = 0; copy < copies; ++copy)
+      for (Index i = 0; i < n; ++i) all.push_back(convert(row[i]));
+    return all;
+  };
+  const auto rounded = [](double x) { return round_to<bfloat16>(static_cast<float>(x)); };
+  auto theta = repeated(start.data(), rounded);
+  Rng rng(0);
+  AdamWState<bfloat16> state(precision, theta, rng);
+  for (Index t = 0; t < steps; ++t) {
+    const auto gradient = repeated(gradients.data() + t * n, rounded);
+    std::vector<std::uint32_t> words;
+    if (precision == Precision::stochastic)
+      words = repeated(bits.data() + t * n, [](double x) { return static_cast<std::uint32_t>(x); });
+    DescentSums sums;
+    const StepReport report =
+        form(theta, gradient, state, options, {.gradient_scale = 1, .check_finite = true, .quality = &sums}, words);
+    REQUIRE(report.applied);
+    for (Index copy = 0; copy < copies; ++copy)
+      REQUIRE(equals(theta.data() + copy * n, trajectory.data() + t * n, n));
+    const DescentReport descent = sums.report();
+    const double* expected = quality.data() + 5 * t;
+    const double root = std::sqrt(static_cast<double>(copies));  // norms of repeated vectors
+    CHECK(close(descent.edq, root * expected[0]));
+    CHECK(close(descent.ratio, expected[1]));
+    CHECK(close(descent.edq_hi, root * expected[2]));
+    CHECK(close(descent.ratio_hi, expected[3]));
+    CHECK(close(descent.lost_fraction, expected[4]));
+  }
+  const auto final_state = [&](const auto& tensor, const std::string& array) {
+    for (Index copy = 0; copy < copies; ++copy)
+      CHECK(equals(tensor.data() + copy * n, fixture(name + "_" + array).data(), n));
+  };
+  if (detail::float32_moments(precision)) {
+    final_state(state.moment32, "m");
+    final_state(state.variance32, "v");
+  } else {
+    final_state(state.moment, "m");
+    final_state(state.variance, "v");
+  }
+  if (detail::keeps_residual(precision)) final_state(state.residual, "dtheta");
+  if (precision == Precision::collage_plus) final_state(state.variance_residual, "dv");
+  if (precision == Precision::fp32_master) final_state(state.master, "master");
+}
+
+TEST_CASE("precision.collage: the reference follows the fixtures bit for bit") {
+  for (const Precision precision : strategies) follows_the_fixture(Reference{}, precision, 1);
+}
+
+TEST_CASE("precision.collage: the fast form follows the fixtures bit for bit") {
+  for (const Precision precision : strategies) {
+    follows_the_fixture(Fast{}, precision, 1);
+    follows_the_fixture(Fast{}, precision, 16);  // 384 elements: whole vectors
+    follows_the_fixture(Fast{}, precision, 7);   // 168: vectors and a remainder
+  }
+}
+
+TEST_CASE("precision.collage: Collage-plus in half precision follows its fixture") {
+  const AdamWOptions options = fixture_options("adamw_fp16plus_hyper");
+  const auto gradients = fixture("collage/adamw_grads");
+  const Index n = gradients.extent(1);
+  const auto run = [&](auto form) {
+    auto theta = numbers<half>(fixture("collage/adamw_theta0"));
+    const auto all = numbers<half>(gradients);
+    AdamWState<half> state(Precision::collage_plus, theta);
+    for (Index t = 0; t < gradients.extent(0); ++t)
+      form(theta, std::vector<half>(all.begin() + t * n, all.begin() + (t + 1) * n), state, options);
+    CHECK(equals(theta.data(), fixture("collage/adamw_fp16plus_theta").data(), n));
+    CHECK(equals(state.residual.data(), fixture("collage/adamw_fp16plus_dtheta").data(), n));
+    CHECK(equals(state.variance.data(), fixture("collage/adamw_fp16plus_v").data(), n));
+    CHECK(equals(state.variance_residual.data(), fixture("collage/adamw_fp16plus_dv").data(), n));
+  };
+  run(Reference{});
+  run(Fast{});
+}
+
+/// All that a run leaves behind, for comparison by bytes.
+template <class F>
+std::string bytes_of(const std::vector<F>& theta, const AdamWState<F>& state) {
+  std::string bytes(reinterpret_cast<const char*>(theta.data()), theta.size() * sizeof(F));
+  AdamWState<F>::visit(state, [&](std::string_view, const auto& tensor) {
+    bytes.append(reinterpret_cast<const char*>(tensor.data()), static_cast<std::size_t>(tensor.size()) * sizeof(*tensor.data()));
+  });
+  return bytes;
+}
+
+/// Weights and gradients over many magnitudes, zeros among them, and now and then an update beyond its weight.
+template <class F>
+std::vector<F> spread(Rng& rng, Index n, int exponents) {
+  std::vector<F> x;
+  for (Index i = 0; i < n; ++i) {
+    const double magnitude = rng.normal() * std::exp2(-rng.uniform(0, exponents));
+    x.push_back(rng.below(16) == 0 ? F{} : round_to<F>(static_cast<float>(magnitude)));
+  }
+  return x;
+}
+
+template <class F, class Form>
+std::string run(const Form& form, Precision precision, Index n, const AdamWOptions& options, double scale = 1) {
+  Rng rng(17);
+  auto theta = spread<F>(rng, n, 20);
+  AdamWState<F> state = precision == Precision::stochastic && Storage<F> ? AdamWState<F>(precision, theta, rng)
+                                                                         : AdamWState<F>(precision, theta);
+  for (int t = 0; t < 6; ++t)
+    form(theta, spread<F>(rng, n, 30), state, options, {.gradient_scale = scale, .check_finite = true, .quality = nullptr});
+  return bytes_of(theta, state);
+}
+
+TEMPLATE_TEST_CASE("precision.collage: fast form and reference agree bit for bit on any number of threads", "",
+                   bfloat16, half, float, float8_e5m2) {
+  using F = TestType;
+  for (const Precision precision : strategies) {
+    if (std::same_as<F, float> && precision == Precision::stochastic) continue;
+    for (const Index n : {0, 1, 63, 64, 65, 127, 128, 129, 1000, 40001}) {
+      AdamWOptions options;
+      options.epsilon = 1e-3;
+      options.weight_decay = n % 2 == 0 ? 0.0 : 0.05;
+      options.robust_grow = n % 3 == 0;
+      options.bias_correction = static_cast<BiasCorrection>(n % 3);
+      const double scale = n == 1000 ? 3.0 : 1.0;
+      INFO(name_of(precision) << ", n = " << n);
+      const std::string expected = run<F>(Reference{}, precision, n, options, scale);
+      for (const int threads : {1, 2, 5})
+        CHECK((test::with_threads(threads, [&] { return run<F>(Fast{}, precision, n, options, scale); }) == expected));
+    }
+  }
+}
+
+TEST_CASE("precision.collage: subnormal numbers and overflow take the same bits in both forms") {
+  for (const Precision precision : strategies) {
+    INFO(name_of(precision));
+    const auto drive = [&](auto form) {
+      Rng rng(23);
+      std::vector<bfloat16> theta, gradient(300);
+      for (int i = 0; i < 300; ++i) theta.push_back(from_bits<bfloat16>(rng() & 0xFFFFu));
+      for (auto& w : theta)
+        if (!std::isfinite(ashlar::to_float(w))) w = bfloat16{};
+      AdamWState<bfloat16> state(precision, theta, rng);
+      AdamWOptions options;
+      options.epsilon = 1e-30;
+      std::string bytes;
+      for (int t = 0; t < 8; ++t) {
+        for (auto& g : gradient)  // from the smallest subnormal to 2^64, so that squares underflow and overflow
+          g = round_to<bfloat16>(static_cast<float>(rng.normal() * std::exp2(-rng.uniform(-64, 133))));
+        form(theta, gradient, state, options);
+        bytes += bytes_of(theta, state);
+      }
+      return bytes;
+    };
+    CHECK((drive(Fast{}) == drive(Reference{})));
+  }
+}
+
+TEST_CASE("precision.collage: unchecked infinite and NaN gradients spread to the same bits in both forms") {
+  for (const Precision precision : {Precision::pure, Precision::kahan, Precision::stochastic, Precision::collage_light,
+                                    Precision::collage_plus}) {
+    INFO(name_of(precision));
+    const auto drive = [&](auto form) {
+      Rng rng(29);
+      std::vector<bfloat16> theta, gradient;
+      for (std::uint32_t i = 0; i < 65536; i += 37) gradient.push_back(from_bits<bfloat16>(i));  // every kind there is
+      for (std::size_t i = 0; i < gradient.size(); ++i) theta.push_back(from_bits<bfloat16>(rng() & 0xFFFFu));
+      AdamWState<bfloat16> state(precision, theta, rng);
+      for (int t = 0; t < 3; ++t)
+        form(theta, gradient, state, {}, {.gradient_scale = 1, .check_finite = false, .quality = nullptr});
+      return bytes_of(theta, state);
+    };
+    CHECK((drive(Fast{}) == drive(Reference{})));
+  }
+}
+
+TEST_CASE("precision.collage: float32 master over float is plain AdamW") {
+  Rng rng(31);
+  const Index n = 500;
+  auto theta = spread<float>(rng, n, 4);
+  std::vector<float> w = theta, m(theta.size()), v(theta.size());
+  AdamWState<float> state(Precision::fp32_master, theta);
+  const AdamWOptions o;
+  for (int t = 1; t <= 20; ++t) {
+    const auto g = spread<float>(rng, n, 10);
+    adamw_step(theta, g, state, o);
+    for (std::size_t i = 0; i < w.size(); ++i) {
+      m[i] = static_cast<float>(o.beta1) * m[i] + static_cast<float>(1 - o.beta1) * g[i];
+      v[i] = static_cast<float>(o.beta2) * v[i] + static_cast<float>(1 - o.beta2) * g[i] * g[i];
+      const double root = std::sqrt(1 - std::pow(o.beta2, t));
+      const float den = std::sqrt(v[i]) / static_cast<float>(root) + static_cast<float>(o.epsilon);
+      w[i] += static_cast<float>(-o.learning_rate / (1 - std::pow(o.beta1, t))) * m[i] / den -
+              static_cast<float>(o.learning_rate * o.weight_decay) * w[i];
+    }
+  }
+  CHECK(std::memcmp(w.data(), theta.data(), w.size() * sizeof(float)) == 0);
+}
+
+TEST_CASE("precision.collage: light over float tracks AdamW in double where float alone does not") {
+  const AdamWOptions o = fixture_options("adamw_hyper");
+  const auto start = fixture("collage/adamw_theta0"), gradients = fixture("collage/adamw_grads");
+  const Index n = start.size(), steps = gradients.extent(0);
+  std::vector<double> w(start.data(), start.data() + n), m(w.size()), v(w.size());
+  auto light = numbers<float>(start), pure = light;
+  AdamWState<float> light_state(Precision::collage_light, light), pure_state(Precision::pure, pure);
+  for (Index t = 0; t < steps; ++t) {
+    std::vector<float> g;
+    for (Index i = 0; i < n; ++i) g.push_back(static_cast<float>(gradients.data()[t * n + i]));
+    adamw_step(light, g, light_state, o);
+    adamw_step(pure, g, pure_state, o);
+    const double power = static_cast<double>(t + 1);
+    for (std::size_t i = 0; i < w.size(); ++i) {
+      const double gi = static_cast<double>(g[i]);
+      m[i] = o.beta1 * m[i] + (1 - o.beta1) * gi;
+      v[i] = o.beta2 * v[i] + (1 - o.beta2) * gi * gi;
+      const double den = std::sqrt(v[i] / (1 - std::pow(o.beta2, power))) + o.epsilon;
+      w[i] -= o.learning_rate * (m[i] / (1 - std::pow(o.beta1, power)) / den + o.weight_decay * w[i]);
+    }
+  }
+  double light_error = 0, pure_error = 0;
+  for (std::size_t i = 0; i < w.size(); ++i) {
+    const double residue = static_cast<double>(light_state.residual.data()[i]);
+    light_error = std::max(light_error, std::abs(static_cast<double>(light[i]) + residue - w[i]));
+    pure_error = std::max(pure_error, std::abs(static_cast<double>(pure[i]) - w[i]));
+  }
+  CHECK(light_error <= 1e-8);
+  CHECK(pure_error > 10 * light_error);
+}
+
+TEST_CASE("precision.collage: a constant gradient brings v to its square only where v can decay") {
+  const auto settle = [](Precision precision, int steps, double beta2) {
+    std::vector<bfloat16> theta(1), g(1, round_to<bfloat16>(0.5f));
+    AdamWState<bfloat16> state(precision, theta);
+    AdamWOptions options;
+    options.beta2 = beta2;
+    for (int t = 0; t < steps; ++t) adamw_step(theta, g, state, options);
+    double v = static_cast<double>(ashlar::to_float(state.variance.data()[0]));
+    if (precision == Precision::collage_plus) v += static_cast<double>(ashlar::to_float(state.variance_residual.data()[0]));
+    return v;
+  };
+  CHECK(std::abs(settle(Precision::collage_plus, 4000, 0.95) - 0.2502) < 5e-4);
+  CHECK(std::abs(settle(Precision::collage_plus, 4000, 0.999) - 0.2455) < 5e-4);  // exact: 0.2454
+  CHECK(settle(Precision::collage_light, 4000, 0.999) < 0.13);                    // stuck where a term is below half an ulp
+}
+
+TEST_CASE("precision.collage: parameters without a gradient stay and zero weights move") {
+  for (const Precision precision : strategies) {
+    std::vector<bfloat16> theta(200), g(200);
+    theta[0] = round_to<bfloat16>(3.0f);
+    g[1] = round_to<bfloat16>(1.0f);
+    Rng rng(1);
+    AdamWState<bfloat16> state(precision, theta, rng);
+    AdamWOptions options;
+    options.weight_decay = 0;
+    for (int t = 0; t < 10; ++t) adamw_step(theta, g, state, options);
+    CHECK(ashlar::to_float(theta[0]) == 3.0f);
+    CHECK(std::abs(ashlar::to_float(theta[1]) + 0.01f) < 1e-3f);
+    CHECK(ashlar::to_float(theta[199]) == 0.0f);
+  }
+}
+
+TEST_CASE("precision.collage: random bits belong to seed and step and element and the block form gives the same words") {
+  std::uint32_t words[64];
+  for (const Index block : {0, 1, 77}) {
+    detail::random_block(0x123456789ABCDEFu, (std::uint64_t{5} << 32) + 7, block, words);
+    for (Index i = 0; i < 64; ++i)
+      CHECK(words[i] == detail::random_word(0x123456789ABCDEFu, (std::uint64_t{5} << 32) + 7, 64 * block + i));
+  }
+  // No bit position leans to either side: 2^16 words, six standard deviations.
+  long ones[32] = {};
+  for (Index block = 0; block < 1024; ++block) {
+    detail::random_block(3, 1, block, words);
+    for (const std::uint32_t word : words)
+      for (int bit = 0; bit < 32; ++bit) ones[bit] += word >> bit & 1u;
+  }
+  for (const long count : ones) CHECK(std::abs(static_cast<double>(count) - 32768) < 6 * 128);
+}
+
+TEST_CASE("precision.collage: stochastic rounding matches its fixture and is unbiased") {
+  const auto x = fixture("collage/sr_x"), bits = fixture("collage/sr_bits"), y = fixture("collage/sr_y");
+  for (Index i = 0; i < x.size(); ++i) {
+    const auto rounded = stochastic_round<bfloat16>(static_cast<float>(x.data()[i]), static_cast<std::uint32_t>(bits.data()[i]));
+    CHECK(static_cast<double>(ashlar::to_float(rounded)) == y.data()[i]);
+  }
+  // Updates of a hundredth of a unit in the last place arrive on average.
+  const Index n = 4096;
+  std::vector<bfloat16> theta(n, round_to<bfloat16>(1.5f)), g(n, round_to<bfloat16>(1.0f));
+  Rng rng(2);
+  AdamWState<bfloat16> state(Precision::stochastic, theta, rng);
+  AdamWOptions options;
+  options.learning_rate = 0x1p-7 / 100;
+  options.weight_decay = 0;
+  for (int t = 0; t < 100; ++t) adamw_step(theta, g, state, options);
+  double mean = 0;
+  for (const bfloat16 w : theta) mean += static_cast<double>(ashlar::to_float(w)) / n;
+  CHECK(std::abs(mean - (1.5 - 0x1p-7)) < 6 * 0x1p-7 / 64);  // deviation of one sum below 1 ulp, of the mean 1/64 of it
+}
+
+TEST_CASE("precision.collage: a gradient that is not finite skips the step and leaves everything as it was") {
+  Rng rng(5);
+  auto theta = spread<bfloat16>(rng, 300, 3);
+  auto g = spread<bfloat16>(rng, 300, 3);
+  for (const Precision precision : strategies) {
+    AdamWState<bfloat16> state(precision, theta, rng);
+    adamw_step(theta, g, state);
+    const std::string before = bytes_of(theta, state);
+    auto bad = g;
+    bad[7] = round_to<bfloat16>(INFINITY);
+    bad[299] = round_to<bfloat16>(NAN);
+    const StepReport report = adamw_step(theta, bad, state);
+    CHECK_FALSE(report.applied);
+    CHECK(report.non_finite == 2);
+    CHECK(state.step == 1);
+    CHECK((bytes_of(theta, state) == before));
+    CHECK(adamw_step(theta, g, state).applied);
+  }
+}
+
+TEST_CASE("precision.collage: the scale of a scaled loss drops out") {
+  Rng rng(6);
+  const auto theta = spread<half>(rng, 333, 3);
+  const auto g = spread<half>(rng, 333, 3);
+  std::vector<half> scaled;
+  for (const half x : g) scaled.push_back(round_to<half>(ashlar::to_float(x) * 1024));
+  AdamWOptions options;
+  options.epsilon = 1e-6;
+  for (const Precision precision : strategies) {
+    auto a = theta, b = theta;
+    Rng one(1), two(1);
+    AdamWState<half> sa(precision, a, one), sb(precision, b, two);
+    for (int t = 0; t < 3; ++t) {
+      adamw_step(a, g, sa, options);
+      adamw_step(b, scaled, sb, options, {.gradient_scale = 1024, .check_finite = true, .quality = nullptr});
+    }
+    CHECK((bytes_of(a, sa) == bytes_of(b, sb)));
+  }
+}
+
+TEST_CASE("precision.collage: float32 weights start as expansions or as the master") {
+  Rng rng(8);
+  std::vector<float> w;
+  for (int i = 0; i < 100; ++i) w.push_back(static_cast<float>(rng.normal()));
+  std::vector<bfloat16> theta(100);
+  const AdamWState<bfloat16> light(Precision::collage_light, w, theta);
+  for (std::size_t i = 0; i < w.size(); ++i) {
+    CHECK(bits_of(theta[i]) == bits_of(round_to<bfloat16>(w[i])));
+    const Expansion<bfloat16> x{theta[i], light.residual.data()[i]};
+    CHECK(std::abs(to_float(x) - w[i]) <= 0x1p-17f * std::abs(w[i]));
+  }
+  const AdamWState<bfloat16> master(Precision::fp32_master, w, theta);
+  CHECK(std::memcmp(master.master.data(), w.data(), w.size() * sizeof(float)) == 0);
+}
+
+TEST_CASE("precision.collage: bytes per parameter are the paper's") {
+  CHECK(bytes_per_parameter<bfloat16>(Precision::pure) == 8);
+  CHECK(bytes_per_parameter<bfloat16>(Precision::stochastic) == 8);
+  CHECK(bytes_per_parameter<bfloat16>(Precision::kahan) == 10);
+  CHECK(bytes_per_parameter<bfloat16>(Precision::collage_light) == 10);
+  CHECK(bytes_per_parameter<bfloat16>(Precision::collage_plus) == 12);
+  CHECK(bytes_per_parameter<bfloat16>(Precision::fp32_states) == 12);
+  CHECK(bytes_per_parameter<bfloat16>(Precision::fp32_master) == 16);
+  // and what a state holds.
+  std::vector<bfloat16> theta(50);
+  Rng rng(0);
+  for (const Precision precision : strategies) {
+    const AdamWState<bfloat16> state(precision, theta, rng);
+    Index bytes = 4 * 50;
+    AdamWState<bfloat16>::visit(state, [&](std::string_view, const auto& tensor) {
+      bytes += tensor.size() * static_cast<Index>(sizeof(*tensor.data()));
+    });
+    CHECK(bytes == 50 * bytes_per_parameter<bfloat16>(precision));
+  }
+}
+
+TEST_CASE("precision.collage: descent quality is the same for any number of threads and close to its definition") {
+  Rng rng(41);
+  const Index n = 100001;
+  const auto theta0 = spread<bfloat16>(rng, n, 6);
+  const auto g = spread<bfloat16>(rng, n, 6);
+  for (const Precision precision : strategies) {
+    const auto measure = [&](auto form) {
+      auto theta = theta0;
+      Rng seed(1);
+      AdamWState<bfloat16> state(precision, theta, seed);
+      DescentSums sums;
+      for (int t = 0; t < 2; ++t)
+        form(theta, g, state, {}, {.gradient_scale = 1, .check_finite = true, .quality = &sums});
+      return sums;
+    };
+    const DescentSums one = test::with_threads(1, [&] { return measure(Fast{}); });
+    const DescentSums four = test::with_threads(4, [&] { return measure(Fast{}); });
+    CHECK(std::memcmp(&one, &four, sizeof one) == 0);
+    const DescentReport fast = one.report(), exact = measure(Reference{}).report();
+    INFO(name_of(precision));
+    // n terms of mixed sign, summed in another order: n eps times the sum of magnitudes, here the product of norms.
+    const double tolerance = static_cast<double>(n) * 0x1p-53;
+    CHECK(std::abs(fast.edq - exact.edq) <= tolerance * exact.norm_effective);
+    CHECK(std::abs(fast.norm_update - exact.norm_update) <= tolerance * exact.norm_update);
+    CHECK(std::abs(fast.norm_effective - exact.norm_effective) <= tolerance * exact.norm_effective);
+    CHECK(std::abs(fast.norm_residual - exact.norm_residual) <= tolerance * exact.norm_residual);
+    CHECK(std::abs(fast.residual_along_update - exact.residual_along_update) <= tolerance * exact.norm_residual);
+    CHECK(fast.lost_fraction == exact.lost_fraction);
+  }
+}
+
+TEST_CASE("precision.collage: descent quality of plain arrays and of groups") {
+  const std::vector<double> update{1, 2, 0, -2}, before{0, 0, 5, 1}, after{1, 0, 5, 0};
+  const DescentSums sums = descent_quality(update, before, after);
+  const DescentReport report = sums.report();
+  CHECK(report.norm_update == 3);
+  CHECK(report.edq == 1);  // (1 + 0 + 0 + 2) / 3
+  CHECK(std::abs(report.ratio - 1.0 / 3) < 1e-15);
+  CHECK(report.lost_fraction == 0.5);
+  DescentSums both = sums;
+  both += descent_quality(std::vector<double>{3}, std::vector<double>{0}, std::vector<double>{3});
+  CHECK(std::abs(both.report().ratio - 12.0 / 18) < 1e-15);  // not the mean of 1/3 and 1
+  const DescentReport nothing = descent_quality(std::vector<double>{0}, std::vector<double>{1}, std::vector<double>{1}).report();
+  CHECK(nothing.edq == 0);
+  CHECK(nothing.ratio == 1);
+  CHECK(DescentSums{}.report().ratio == 1);
+  CHECK(message_of<InvalidArgument>([&] { descent_quality(update, before, std::vector<double>{1}); }) ==
+        "descent_quality: after has shape [1], expected [4] (same length as update)");
+}
+
+TEST_CASE("precision.collage: a step allocates nothing") {
+  test::with_threads(1, [] {
+    std::vector<bfloat16> theta(70000), g(70000);
+    Rng rng(0);
+    for (const Precision precision : strategies) {
+      AdamWState<bfloat16> state(precision, theta, rng);
+      DescentSums sums;
+      CHECK(test::allocations([&] { adamw_step(theta, g, state); }) == 0);
+      const StepOptions measured{.gradient_scale = 1, .check_finite = true, .quality = &sums};
+      CHECK(test::allocations([&] { adamw_step(theta, g, state, {}, measured); }) == 0);
+    }
+  });
+}
+
+TEST_CASE("precision.collage: an optimiser over groups does what single steps do") {
+  Rng rng(51);
+  Matrix<bfloat16> weight(20, 13), weight_gradient(20, 13);
+  std::vector<bfloat16> bias = spread<bfloat16>(rng, 13, 2), bias_gradient = spread<bfloat16>(rng, 13, 2);
+  for (Index i = 0; i < weight.size(); ++i) {
+    weight.data()[i] = round_to<bfloat16>(static_cast<float>(rng.normal()));
+    weight_gradient.data()[i] = round_to<bfloat16>(static_cast<float>(rng.normal()));
+  }
+  std::vector<bfloat16> flat(weight.data(), weight.data() + weight.size()), single_bias = bias;
+  const std::vector<bfloat16> flat_gradient(weight_gradient.data(), weight_gradient.data() + weight.size());
+  AdamWState<bfloat16> flat_state(Precision::collage_plus, flat), bias_state(Precision::collage_plus, single_bias);
+
+  AdamWOptions slow;
+  slow.learning_rate = 1e-4;
+  slow.weight_decay = 0;
+  AdamW<bfloat16> optimizer(Precision::collage_plus);
+  const Index group = optimizer.add_group(slow);
+  optimizer.add("weight", weight, weight_gradient);
+  optimizer.add("bias", bias, bias_gradient, group);
+  DescentSums total, groups[2], weight_sums, bias_sums;
+  for (int t = 0; t < 5; ++t) {
+    AdamWOptions fast;
+    fast.learning_rate = optimizer.options(0).learning_rate = 1e-3 * (t + 1);
+    CHECK(optimizer.step({.gradient_scale = 1, .check_finite = true, .quality = &total}, groups).applied);
+    adamw_step(flat, flat_gradient, flat_state, fast, {.gradient_scale = 1, .check_finite = true, .quality = &weight_sums});
+    adamw_step(single_bias, bias_gradient, bias_state, slow, {.gradient_scale = 1, .check_finite = true, .quality = &bias_sums});
+  }
+  CHECK(std::memcmp(weight.data(), flat.data(), flat.size() * 2) == 0);
+  CHECK(std::memcmp(bias.data(), single_bias.data(), bias.size() * 2) == 0);
+  CHECK(groups[0].update_squared == weight_sums.update_squared);
+  CHECK(groups[1].update_effective == bias_sums.update_effective);
+  CHECK(total.count == 20 * 13 + 13);
+  // One bad gradient stops all groups.
+  bias_gradient[3] = round_to<bfloat16>(NAN);
+  CHECK(optimizer.step().non_finite == 1);
+  CHECK(std::memcmp(weight.data(), flat.data(), flat.size() * 2) == 0);
+  CHECK(optimizer.state("weight").step == 5);
+}
+
+TEST_CASE("precision.collage: a run resumed from a checkpoint goes on with the same bits") {
+  for (const Precision precision : strategies) {
+    INFO(name_of(precision));
+    Rng data(61);
+    std::vector<bfloat16> a = spread<bfloat16>(data, 200, 3), b = spread<bfloat16>(data, 50, 3), ga(200), gb(50);
+    const auto draw = [](std::vector<bfloat16>& g, Rng& rng) { g = spread<bfloat16>(rng, static_cast<Index>(g.size()), 5); };
+    const auto build = [&](Rng rng) {
+      AdamW<bfloat16> optimizer(precision, {}, rng);
+      optimizer.add("a", a, ga);
+      optimizer.add("b", b, gb);
+      return optimizer;
+    };
+    AdamW<bfloat16> optimizer = build(Rng(1));
+    Rng gradients(62);
+    const auto advance = [&](AdamW<bfloat16>& some, Rng& rng) {
+      for (int t = 0; t < 4; ++t) {
+        std::vector<bfloat16> na(200), nb(50);
+        draw(na, rng), draw(nb, rng);
+        std::copy(na.begin(), na.end(), ga.begin());
+        std::copy(nb.begin(), nb.end(), gb.begin());
+        some.step();
+      }
+    };
+    advance(optimizer, gradients);
+    const AdamWCheckpoint<bfloat16> saved = optimizer.checkpoint();
+    const auto saved_a = a, saved_b = b;
+    Rng continued = gradients;
+    advance(optimizer, gradients);
+    const auto end_a = a, end_b = b;
+
+    std::copy(saved_a.begin(), saved_a.end(), a.begin());
+    std::copy(saved_b.begin(), saved_b.end(), b.begin());
+    AdamW<bfloat16> resumed = build(Rng(99));
+    resumed.restore(saved);
+    advance(resumed, continued);
+    CHECK(std::memcmp(a.data(), end_a.data(), a.size() * 2) == 0);
+    CHECK(std::memcmp(b.data(), end_b.data(), b.size() * 2) == 0);
+
+    // The same through a file.
+    const test::TemporaryFolder folder;
+    std::vector<io::NamedTensor> arrays;
+    std::map<std::string, std::string> counters;
+    for (const auto& [name, array] : saved.arrays) arrays.emplace_back(name, array);
+    for (const auto& [name, array] : saved.float32_arrays) arrays.emplace_back(name, array);
+    for (const auto& [name, count] : saved.counters) counters[name] = std::to_string(count);
+    io::save_safetensors(folder / "state.safetensors", arrays, counters);
+    const io::Safetensors file(folder / "state.safetensors");
+    AdamWCheckpoint<bfloat16> loaded;
+    for (const auto& [name, array] : saved.arrays) loaded.arrays[name] = file.tensor<bfloat16>(name);
+    for (const auto& [name, array] : saved.float32_arrays) loaded.float32_arrays[name] = file.tensor<float>(name);
+    for (const auto& [name, text] : file.metadata()) loaded.counters[name] = std::stoull(text);
+    std::copy(saved_a.begin(), saved_a.end(), a.begin());
+    resumed.restore(loaded);
+    for (const auto& [name, array] : resumed.checkpoint().arrays) CHECK(test::identical(array, saved.arrays.at(name)));
+    CHECK(resumed.checkpoint().counters == saved.counters);
+
+    auto lacking = saved;
+    lacking.counters.erase("a/step");
+    CHECK(message_of<InvalidArgument>([&] { resumed.restore(lacking); }) == "AdamW::restore: the checkpoint has no a/step");
+    auto other = saved;
+    other.arrays["c/moment"] = Tensor<bfloat16>({3});
+    CHECK(message_of<InvalidArgument>([&] { resumed.restore(other); }).starts_with("AdamW::restore: the checkpoint has "));
+  }
+}
+
+TEST_CASE("precision.collage: bad arguments are named and change nothing") {
+  std::vector<bfloat16> theta(4, round_to<bfloat16>(1.0f)), g(4, round_to<bfloat16>(1.0f));
+  AdamWState<bfloat16> state(Precision::collage_plus, theta);
+  const auto refused = [&](auto&& change) {
+    AdamWOptions options;
+    change(options);
+    return message_of<InvalidArgument>([&] { adamw_step(theta, g, state, options); });
+  };
+  CHECK(refused([](auto& o) { o.beta1 = 1; }) == "adamw_step: beta1 must be in [0, 1), got 1");
+  CHECK(refused([](auto& o) { o.beta2 = -0.1; }) == "adamw_step: beta2 must be in [0, 1), got -0.1");
+  CHECK(refused([](auto& o) { o.beta2 = NAN; }) == "adamw_step: beta2 must be in [0, 1), got nan");
+  CHECK(refused([](auto& o) { o.learning_rate = -1; }) == "adamw_step: learning_rate must be finite and at least 0, got -1");
+  CHECK(refused([](auto& o) { o.weight_decay = -1; }) == "adamw_step: weight_decay must be finite and at least 0, got -1");
+  CHECK(refused([](auto& o) { o.epsilon = -1; }) ==
+        "adamw_step: epsilon must be finite and not 0 once rounded to the format, got -1");
+  CHECK(refused([](auto& o) { o.epsilon = 0; }).starts_with("adamw_step: epsilon"));
+  CHECK(message_of<InvalidArgument>([] { AdamW<half>(Precision::collage_plus); }) ==
+        "AdamW: epsilon must be finite and not 0 once rounded to the format, got 1e-08");
+  CHECK(message_of<InvalidArgument>([] { AdamW<half>(Precision::fp32_master); }) == "nothing thrown");
+  CHECK(message_of<InvalidArgument>([&] { adamw_step(theta, std::vector<bfloat16>(3), state); }) ==
+        "adamw_step: gradient has shape [3], expected [4] (same length as theta)");
+  std::vector<bfloat16> longer(5);
+  CHECK(message_of<InvalidArgument>([&] { adamw_step(longer, longer, state); }) ==
+        "adamw_step: theta has shape [5], expected [4] (the size of the state)");
+  CHECK(message_of<InvalidArgument>([&] { adamw_step(theta, theta, state); }) ==
+        "adamw_step: theta and gradient must not overlap");
+  CHECK(message_of<InvalidArgument>([&] {
+          adamw_step(theta, g, state, {}, {.gradient_scale = 0, .check_finite = true, .quality = nullptr});
+        }) == "adamw_step: gradient_scale must be finite and above 0, got 0");
+  CHECK(message_of<InvalidArgument>([&] { adamw_step(theta, g, state, {}, {}, std::vector<std::uint32_t>(4)); }) ==
+        "adamw_step: random bits are for stochastic rounding alone");
+  CHECK(message_of<InvalidArgument>([&] { AdamWState<bfloat16>(Precision::stochastic, theta); }) ==
+        "AdamWState: stochastic rounding needs an Rng");
+  CHECK(message_of<InvalidArgument>([] { AdamW<bfloat16>(Precision::stochastic); }) ==
+        "AdamW: stochastic rounding needs an Rng");
+  Rng rng(0);
+  const std::vector<float> single(4);
+  CHECK(message_of<InvalidArgument>([&] { AdamWState<float>(Precision::stochastic, single, rng); }) ==
+        "AdamWState: float32 parameters are not rounded, stochastically or otherwise");
+  CHECK(state.step == 0);
+  CHECK(ashlar::to_float(theta[0]) == 1.0f);
+
+  AdamW<bfloat16> optimizer(Precision::pure);
+  optimizer.add("a", theta, g);
+  CHECK(message_of<InvalidArgument>([&] { optimizer.add("a", theta, g); }) == "AdamW::add: two parameters are named a");
+  CHECK(message_of<InvalidArgument>([&] { optimizer.add("b", theta, g, 2); }) ==
+        "AdamW::add: group must be in [0, 1), got 2");
+  CHECK(message_of<InvalidArgument>([&] { optimizer.options(1); }) == "AdamW::options: group must be in [0, 1), got 1");
+  CHECK(message_of<InvalidArgument>([&] { optimizer.add("c", theta, longer); }) ==
+        "AdamW::add: gradient has shape [5], expected [4] (same size as the parameter)");
+  Matrix<bfloat16> m(4, 4), mg(4, 4);
+  auto block = m.leftCols(2);
+  auto block_gradient = mg.leftCols(2);
+  CHECK(message_of<InvalidArgument>([&] { optimizer.add("d", block, block_gradient); }) ==
+        "AdamW::add: an array of 4 by 2 has gaps; parameters and gradients must be contiguous");
+  CHECK(message_of<InvalidArgument>([&] { optimizer.state("e"); }) == "AdamW::state: no parameter is named e");
+}
+
+// The device's body, played by the host: same bits, every element once.
+TEST_CASE("precision.collage: the device body gives the bits of the host form") {
+  for (const Precision precision : strategies) {
+    INFO(name_of(precision));
+    for (const Index n : {1, 1023, 1024, 2500}) {
+      Rng rng(71);
+      const auto start = spread<bfloat16>(rng, n, 20);
+      auto theta = start, played = start;
+      Rng one(3), two(3);
+      AdamWState<bfloat16> state(precision, theta, one), played_state(precision, played, two);
+      for (int t = 0; t < 3; ++t) {
+        const auto g = spread<bfloat16>(rng, n, 30);
+        adamw_step(theta, g, state);
+        const std::uint64_t step = ++played_state.step;
+        detail::with_body(detail::arrays_of(played.data(), g.data(), played_state), n, precision, played_state.seed, step,
+                          {}, 1.0, [](const auto& body, Index blocks) { run_on_host(blocks, 256, body); });
+      }
+      CHECK((bytes_of(theta, state) == bytes_of(played, played_state)));
+    }
+  }
+}
+
+#if defined(__SSE__)
+TEST_CASE("precision.collage: a processor that flushes subnormals is refused") {
+  std::vector<bfloat16> theta(1);
+  const unsigned mode = _mm_getcsr();
+  _mm_setcsr(mode | 0x8000u);
+  const std::string flushed = message_of<InvalidArgument>([&] { AdamWState<bfloat16>(Precision::pure, theta); });
+  _mm_setcsr(mode | 0x0040u);
+  const std::string treated = message_of<InvalidArgument>([&] { AdamWState<bfloat16>(Precision::pure, theta); });
+  _mm_setcsr(mode);
+  const std::string expected =
+      "AdamWState: subnormal numbers are flushed to zero; link without -ffast-math and leave FTZ and DAZ off";
+  CHECK(flushed == expected);
+  CHECK(treated == expected);
+  CHECK(message_of<InvalidArgument>([&] { AdamWState<bfloat16>(Precision::pure, theta); }) == "nothing thrown");
+}
+#endif
+
+}  // namespace
+}  // namespace ashlar::precision
