@@ -53,7 +53,7 @@ Section bandits_section(const Data&, Rng rng, const Progress& progress) {
       "between batches. Four treatments are nearly as good as the best one (1 % worse), and telling them apart takes "
       "pulls of treatments that are plainly bad: optimism never makes them. E4 plans them from the lower bound on "
       "regret itself. Mean of 40 runs; the rewards are simulated, as regret can only be known where the truth is.";
-  Plot plot{.title = "Regret over the horizon", .x_label = "pulls T", .y_label = "mean regret", .log_x = true, .log_y = true};
+  Plot plot{.title = "Regret over the horizon", .x_label = "pulls T", .y_label = "mean regret", .log_x = true, .log_y = true, .series = {}};
   plot.series = {{"E4", {}, {}}, {"phased elimination", {}, {}}, {"rarely switching OFUL", {}, {}},
                  {"lower bound c* log T", {}, {}}};
   const std::vector<std::int64_t> horizons{3000, 10000, 30000, 100000, 300000, 1000000};
