@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "ashlar/core/random.hpp"
+#include "ashlar/sets/quantile_pooling.cuh"
 #include "support/allocations.hpp"
 #include "support/catch.hpp"
 #include "support/compare.hpp"
@@ -368,9 +369,6 @@ TEST_CASE("sets.quantile_pooling: one set gives a vector and everything with mem
   CHECK(pooled[1] == 20);
   CHECK(quantile_pool(x, std::vector<double>{.5, 1}) == Eigen::Vector2d(2, 30));
   CHECK(quantile_pool(x.transpose(), std::vector<double>{.5, .5, .5}) == Eigen::Vector3d(5.5, 16.5, 11));
-  CHECK(max_pool(x) == Eigen::Vector2d(3, 30));
-  CHECK(mean_pool(x) == Eigen::Vector2d(2, 20));
-  CHECK(sum_pool(x) == Eigen::Vector2d(6, 60));
 }
 
 TEST_CASE("sets.quantile_pooling: interpolation rules agree with numpy") {
@@ -459,54 +457,6 @@ TEST_CASE("sets.quantile_pooling: levels are spread evenly or in groups") {
   CHECK(grouped_levels(4, 4, 0.9, 1) == linspace_levels(4));
 }
 
-// ---- The plain pools --------------------------------------------------------------------------------------------
-
-TEST_CASE("sets.pooling: maximum mean and sum agree with a loop on every kind of batch") {
-  Rng rng(20);
-  const auto memory = normal_tensor<double>(rng, {3, 6, 8});
-  Tensor<bool> mask({3, 8});
-  for (Index i = 0; i < mask.size(); ++i) mask.data()[i] = i % 3 != 0;
-  const std::vector<Index> counts{1, 8, 5}, offsets{0, 3, 4, 8};
-  const auto check = [&](const auto& x, auto&& gx_batch, Tensor<double>& gx) {
-    const auto batch = as_batch(x);
-    const Index channels = batch.channels();
-    const auto g = normal_matrix<double>(rng, batch.sets(), channels);
-    const auto top = max_pool_forward(x);
-    const auto mean = mean_pool(x), sum = sum_pool(x);
-    Tensor<double> expected(gx.shape());
-    max_pool_backward(g, top.positions, gx_batch);
-    mean_pool_backward(g, gx_batch);
-    sum_pool_backward(g, gx_batch);
-    for (Index s = 0; s < batch.sets(); ++s) {
-      const auto set = batch.elements(s);
-      const auto set_gx = as_batch(gx_batch).elements(s);
-      for (Index c = 0; c < channels; ++c) {
-        double total = 0, best = -infinity;
-        Index count = 0, at = -1;
-        for (Index i = 0; i < set.extent(0); ++i) {
-          if (!batch.counts_element(s, i)) continue;
-          ++count;
-          total += set(i, c);
-          if (set(i, c) >= best) best = set(i, c), at = i;
-        }
-        CHECK(top.values(s, c) == best);
-        CHECK(top.positions(s, c) == at);
-        CHECK(sum(s, c) == total);
-        CHECK(mean(s, c) == total / static_cast<double>(count));
-        for (Index i = 0; i < set.extent(0); ++i) {
-          const double share = batch.counts_element(s, i) ? g(s, c) + g(s, c) / static_cast<double>(count) : 0;
-          CHECK(std::abs(set_gx(i, c) - share - (i == at ? g(s, c) : 0)) < 1e-14);
-        }
-      }
-    }
-  };
-  Tensor<double> a(memory.shape()), b(memory.shape()), c(memory.shape()), d(memory.shape());
-  check(by_element(memory), a.view<3>().transposed(1, 2), a);
-  check(padded(by_element(memory), counts), padded(b.view<3>().transposed(1, 2), counts), b);
-  check(masked(by_element(memory), mask), masked(c.view<3>().transposed(1, 2), mask), c);
-  check(ragged(by_element(memory)[0], offsets), ragged(d.view<3>().transposed(1, 2)[0], offsets), d);
-}
-
 // ---- Bad input --------------------------------------------------------------------------------------------------
 
 TEST_CASE("sets.quantile_pooling: bad input is named and nothing is written") {
@@ -527,21 +477,8 @@ TEST_CASE("sets.quantile_pooling: bad input is named and nothing is written") {
         "quantile_pool: levels[1] must be between 0 and 1, got nan");
   CHECK(error([&] { quantile_pool(x, std::vector<double>{.5, 1, 1.5}); }) ==
         "quantile_pool: levels[2] must be between 0 and 1, got 1.5");
-  CHECK(error([&] { padded(x, std::vector<Index>{4, 5}); }) == "padded: counts[1] must be between 0 and 4, got 5");
-  CHECK(error([&] { padded(x, std::vector<Index>{4}); }) == "padded: counts has shape [1], expected [2] (one per set)");
   CHECK(error([&] { quantile_pool(padded(x, std::vector<Index>{4, 0}), levels); }) ==
         "quantile_pool: set 1 has no element and no value for empty sets is given");
-  CHECK(error([&] { mean_pool(padded(x, std::vector<Index>{0, 4})); }) ==
-        "mean_pool: set 0 has no element and no value for empty sets is given");
-  const Tensor<double> rows({7, 3}, 1.0);
-  CHECK(error([&] { ragged(rows, std::vector<Index>{0, 4, 3}); }) == "ragged: offsets must not descend, got 4 before 3");
-  CHECK(error([&] { ragged(rows, std::vector<Index>{0, 4, 8}); }) ==
-        "ragged: the last offset must be at most the 7 rows of values, got 8");
-  CHECK(error([&] { ragged(rows, std::vector<Index>{-1, 4}); }) == "ragged: offsets[0] must not be negative, got -1");
-  CHECK(error([&] { ragged(rows, std::vector<Index>{}); }) ==
-        "ragged: offsets must be one longer than the number of sets, got no element");
-  CHECK(error([&] { masked(x, Tensor<bool>({2, 3}).view<2>()); }) ==
-        "masked: mask has shape [2,3], expected [2,4] (one per set and element)");
 
   const Index many = Index{1} << 31;  // a set that never existed: nothing is read before the check
   CHECK(error([&] { quantile_pool(View<const double, 3>(x.data(), {1, many, 3}, {0, 0, 1}), levels); }) ==
@@ -564,6 +501,66 @@ TEST_CASE("sets.quantile_pooling: bad input is named and nothing is written") {
   CHECK(error([&] { quantile_pool_backward(g, positions, levels, gx); }) ==
         "quantile_pool_backward: positions[1,2,1] is 4, outside the 4 elements of the set");
   CHECK(std::all_of(gx.data(), gx.data() + gx.size(), [](double v) { return v == 0; }));
+}
+
+// ---- The device bodies, watched on the host -----------------------------------------------------------------------
+
+/// A device view of host memory, for bodies that run under HostBlock.
+template <class T, int Rank>
+View<T, Rank, device> watched(const View<T, Rank>& view) {
+  return {view.data(), view.shape(), view.strides()};
+}
+
+template <Scalar T>
+void check_device_bodies(Index elements, Values kind, bool channel_major, bool with_counts) {
+  const Index sets = 2, channels = 3;
+  Rng rng(static_cast<std::uint64_t>(elements));
+  INFO(elements << " elements, kind " << static_cast<int>(kind) << ", channel-major " << channel_major);
+  const auto memory = channel_major ? random_sets<T>(rng, {sets, channels, elements}, kind)
+                                    : random_sets<T>(rng, {sets, elements, channels}, kind);
+  const View<const T, 3> x = channel_major ? by_element(memory) : memory.template view<3>();
+  const std::vector<Index> counts{elements / 2, elements};
+  const View<const Index, 1> count_view = with_counts ? View<const Index, 1>(counts) : View<const Index, 1>();
+  const QuantilePoolOptions options{.empty = -5};
+  for (const auto& levels : {linspace_levels(channels, 0, 1), linspace_levels(channels, 0.9, 1)}) {
+    const auto batch = with_counts ? padded(x, counts) : as_batch(x);
+    const auto expected = quantile_pool_forward(batch, levels, options);
+    Matrix<T> values(sets, channels);
+    Tensor<std::int32_t> positions({sets, channels, 2});
+    const detail::QuantileForwardBody<T> forward{watched(x),
+                                                 watched(count_view),
+                                                 watched(View<const double, 1>(levels)),
+                                                 watched(View<T, 2>(values)),
+                                                 watched(positions.template view<3>()),
+                                                 options.interpolation,
+                                                 *options.empty};
+    run_on_host(forward.blocks(), 32, forward);
+    REQUIRE(same_bits_or_nan(values, expected.values));
+    REQUIRE(test::identical(positions, expected.positions));
+
+    const auto g = normal_matrix<T>(rng, sets, channels);
+    Tensor<T> gx({sets, elements, channels}), expected_gx({sets, elements, channels});
+    const auto expected_sets = with_counts ? padded(expected_gx, counts) : as_batch(expected_gx);
+    quantile_pool_backward(g, expected.positions, levels, expected_sets, options);
+    const detail::QuantileBackwardBody<T> backward{watched(View<const T, 2>(g)),
+                                                   watched(View<const std::int32_t, 3>(positions.template view<3>())),
+                                                   watched(count_view),
+                                                   watched(View<const double, 1>(levels)),
+                                                   watched(gx.template view<3>()),
+                                                   options.interpolation};
+    run_on_host(backward.blocks(), 32, backward);
+    REQUIRE(test::identical(gx, expected_gx));
+  }
+}
+
+TEST_CASE("sets.quantile_pooling: the device bodies give the bits of the host form") {
+  for (const Index elements : {1, 2, 33, 300, 70000})
+    for (const auto kind : {Values::normal, Values::rectified, Values::few, Values::infinite, Values::zeros, Values::with_nan}) {
+      if (elements > 1000 && kind != Values::few) continue;  // three position digits, keys not held
+      check_device_bodies<float>(elements, kind, elements % 2 == 0, kind != Values::few);
+      if (elements < 1000) check_device_bodies<double>(elements, kind, elements % 2 != 0, kind == Values::few);
+      if (elements < 1000) check_device_bodies<bfloat16>(elements, kind, true, true);
+    }
 }
 
 // ---- Threads and memory -----------------------------------------------------------------------------------------
