@@ -1,6 +1,6 @@
 // One step of AdamW under every strategy, against the float32 master copy and against float alone.
-// Roof: copy bandwidth. Bytes per parameter, read plus written: pure 14, light and Kahan 18, plus and float32 states 22,
-// master 28; plain float AdamW 28. Checking the gradient reads its two bytes once more.
+// Roof: copy bandwidth. Bytes per parameter, read plus written: pure 14, light and Kahan 18, plus and float32 states
+// 22, master 28; plain float AdamW 28. Checking the gradient reads its two bytes once more.
 #include "ashlar/precision/collage.hpp"
 
 #include <Eigen/Core>

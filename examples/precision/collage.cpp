@@ -107,11 +107,13 @@ Outcome train(const Teacher& data, Precision how, double beta2, int steps, const
   return outcome;
 }
 
-constexpr std::pair<Precision, const char*> strategies[] = {
-    {Precision::pure, "plain bfloat16"},       {Precision::fp32_states, "float32 moments"},
-    {Precision::kahan, "Kahan"},               {Precision::stochastic, "stochastic rounding"},
-    {Precision::collage_light, "Collage-light"}, {Precision::collage_plus, "Collage-plus"},
-    {Precision::fp32_master, "float32 master"}};
+constexpr std::pair<Precision, const char*> strategies[] = {{Precision::pure, "plain bfloat16"},
+                                                            {Precision::fp32_states, "float32 moments"},
+                                                            {Precision::kahan, "Kahan"},
+                                                            {Precision::stochastic, "stochastic rounding"},
+                                                            {Precision::collage_light, "Collage-light"},
+                                                            {Precision::collage_plus, "Collage-plus"},
+                                                            {Precision::fp32_master, "float32 master"}};
 
 bool reproduce(std::uint64_t seed) {
   Rng rng(seed);
@@ -119,8 +121,8 @@ bool reproduce(std::uint64_t seed) {
   std::map<double, std::map<Precision, Outcome>> results;
   std::printf("seed %llu\n%-20s %6s  %-36s  %s\n", static_cast<unsigned long long>(seed), "", "bytes", "beta2 = 0.95",
               "beta2 = 0.999");
-  std::printf("%-20s %6s  %9s %6s %7s %9s   %9s %6s %7s %9s\n", "strategy", "", "loss", "EDQ", "lost", "median v", "loss",
-              "EDQ", "lost", "median v");
+  std::printf("%-20s %6s  %9s %6s %7s %9s   %9s %6s %7s %9s\n", "strategy", "", "loss", "EDQ", "lost", "median v",
+              "loss", "EDQ", "lost", "median v");
   for (const auto& [how, name] : strategies) {
     std::printf("%-20s %6td", name, precision::bytes_per_parameter<bfloat16>(how));
     for (const double beta2 : {0.95, 0.999}) {
@@ -148,8 +150,9 @@ bool reproduce(std::uint64_t seed) {
                 "Collage-light is within 2 % at beta2 = 0.95");
   held &= claim(relative(slow, Precision::collage_light) >= 1.25,
                 "but at least 1.25 times worse at 0.999, which bfloat16 rounds to 1");
-  held &= claim(slow.at(Precision::collage_light).median_variance >= 3 * slow.at(Precision::collage_plus).median_variance,
-                "for there its second moment does not decay: the median is 3 times that of Collage-plus");
+  held &=
+      claim(slow.at(Precision::collage_light).median_variance >= 3 * slow.at(Precision::collage_plus).median_variance,
+            "for there its second moment does not decay: the median is 3 times that of Collage-plus");
   bool arrives = true;
   for (const Precision how : {Precision::collage_light, Precision::collage_plus})
     for (const auto& of : {slow, quick}) arrives &= of.at(how).ratio >= 0.97 && of.at(how).ratio <= 1.03;

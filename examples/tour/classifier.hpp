@@ -121,7 +121,9 @@ class Classifier {
             slope.colwise().sum();
         if (layer == 0) break;
         slope = ((slope * weight(layer).transpose()).array() *
-                 (x[static_cast<std::size_t>(layer)].array() > 0).cast<float>()).matrix().eval();
+                 (x[static_cast<std::size_t>(layer)].array() > 0).cast<float>())
+                    .matrix()
+                    .eval();
       }
     }
     return total / static_cast<double>(n);

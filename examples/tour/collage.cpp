@@ -78,7 +78,8 @@ Run train_in_bfloat16(const Digits& digits, Precision how, const std::string& na
 
 /// Seconds of one step of four million parameters, the best of a few.
 double step_time(Precision how) {
-  std::vector<bfloat16> theta(std::size_t{4} << 20, round_to<bfloat16>(0.1f)), gradient(theta.size(), round_to<bfloat16>(1e-3f));
+  std::vector<bfloat16> theta(std::size_t{4} << 20, round_to<bfloat16>(0.1f)),
+      gradient(theta.size(), round_to<bfloat16>(1e-3f));
   AdamWState<bfloat16> state(how, theta);
   double best = 1e9;
   for (int i = 0; i < 8; ++i) {
@@ -106,20 +107,26 @@ Section collage_section(const Data& data, Rng rng, const Progress& progress) {
   section.title = "Collage: training in bfloat16 without a float32 copy";
   section.text =
       "A bfloat16 number has eight significant bits, so a small update of a weight rounds away. Collage keeps what was "
-      "rounded away in a second bfloat16 number. The network reads handwritten digits; batches, start and learning rate "
+      "rounded away in a second bfloat16 number. The network reads handwritten digits; batches, start and learning "
+      "rate "
       "are the same for all. EDQ is the part of the intended update that reaches the stored weights. Test accuracy: " +
       text("plain %.1f %%, ", 100 * pure.accuracy) + text("light %.1f %%, ", 100 * light.accuracy) +
       text("plus %.1f %%, ", 100 * plus.accuracy) + text("master copy %.1f %%.", 100 * master.accuracy);
-  section.rows.push_back({.block = "Collage AdamW",
-                          .claim = "bfloat16 alone trains as well as a float32 master copy, in 12 instead of 16 bytes a parameter",
-                          .measured = text("loss %.4f", plus.final_loss) + text(", EDQ %.2f", plus.mean_arrived),
-                          .baseline = text("master %.4f", master.final_loss) + text(", plain bfloat16 %.4f", pure.final_loss) +
-                                      text(" (EDQ %.2f)", pure.mean_arrived),
-                          .speed_up = text("step %.2fx the master copy's", master_time / plus_time),
-                          .held = plus.final_loss < 1.05 * master.final_loss && pure.final_loss > 1.5 * master.final_loss});
+  section.rows.push_back(
+      {.block = "Collage AdamW",
+       .claim = "bfloat16 alone trains as well as a float32 master copy, in 12 instead of 16 bytes a parameter",
+       .measured = text("loss %.4f", plus.final_loss) + text(", EDQ %.2f", plus.mean_arrived),
+       .baseline = text("master %.4f", master.final_loss) + text(", plain bfloat16 %.4f", pure.final_loss) +
+                   text(" (EDQ %.2f)", pure.mean_arrived),
+       .speed_up = text("step %.2fx the master copy's", master_time / plus_time),
+       .held = plus.final_loss < 1.05 * master.final_loss && pure.final_loss > 1.5 * master.final_loss});
   Plot loss{.title = "Training loss", .x_label = "step", .y_label = "cross-entropy", .log_y = true, .series = {}};
   Plot arrived{.title = "Descent quality", .x_label = "step", .y_label = "EDQ / |update|", .series = {}};
-  Plot memory{.title = "Memory", .x_label = "bytes per parameter", .y_label = "final training loss", .log_y = true, .series = {}};
+  Plot memory{.title = "Memory",
+              .x_label = "bytes per parameter",
+              .y_label = "final training loss",
+              .log_y = true,
+              .series = {}};
   for (std::size_t i = 0; i < runs.size(); ++i) {
     loss.series.push_back(runs[i].loss);
     arrived.series.push_back(runs[i].arrived);

@@ -49,7 +49,8 @@ F random_number(Rng& rng, int min_exponent, int max_exponent) {
 template <class F>
 double half_ulp(F x) {
   const double magnitude = std::abs(value(x));
-  const int exponent = magnitude > 0 ? std::max(std::ilogb(magnitude), Format<F>::min_exponent) : Format<F>::min_exponent;
+  const int exponent =
+      magnitude > 0 ? std::max(std::ilogb(magnitude), Format<F>::min_exponent) : Format<F>::min_exponent;
   return std::ldexp(0.5, exponent - Format<F>::mantissa_bits);
 }
 
@@ -69,9 +70,28 @@ TEMPLATE_TEST_CASE("precision.expansion: every transformation matches the fixtur
   using F = TestType;
   const std::string prefix = "collage/mcf_" + name_of<F> + "_";
   std::map<std::string, Tensor<double>> data;
-  for (const char* name : {"a", "b", "big", "small", "dx", "up", "twosum_s", "twosum_e", "twoprod_p", "twoprod_e",
-                           "fast2sum_s", "fast2sum_e", "fast2sum_swapped_s", "fast2sum_swapped_e", "grow_x", "grow_dx",
-                           "growrobust_x", "growrobust_dx", "mul_x", "mul_dx", "scale_x", "scale_dx"})
+  for (const char* name : {"a",
+                           "b",
+                           "big",
+                           "small",
+                           "dx",
+                           "up",
+                           "twosum_s",
+                           "twosum_e",
+                           "twoprod_p",
+                           "twoprod_e",
+                           "fast2sum_s",
+                           "fast2sum_e",
+                           "fast2sum_swapped_s",
+                           "fast2sum_swapped_e",
+                           "grow_x",
+                           "grow_dx",
+                           "growrobust_x",
+                           "growrobust_dx",
+                           "mul_x",
+                           "mul_dx",
+                           "scale_x",
+                           "scale_dx"})
     data[name] = fixture(prefix + name);
   const Index n = data["a"].size();
   REQUIRE(n == 150);
@@ -155,7 +175,8 @@ TEST_CASE("precision.expansion: the last subtraction of Fast2Sum is exact for al
     for (int trial = 0; trial < 1000000; ++trial) {
       const std::uint32_t a = rng() & 0xFFFFu;
       // Half of the pairs close in exponent, where something is left to lose.
-      const std::uint32_t b = trial % 2 == 0 ? rng() & 0xFFFFu : (a + (rng() & 0x1FFFu) - 0x1000u + (rng() & 0x8000u)) & 0xFFFFu;
+      const std::uint32_t b =
+          trial % 2 == 0 ? rng() & 0xFFFFu : (a + (rng() & 0x1FFFu) - 0x1000u + (rng() & 0x8000u)) & 0xFFFFu;
       wrong += !last_rounding_is_idle(from_bits<F>(a), from_bits<F>(b));
     }
     return wrong;
@@ -282,7 +303,8 @@ TEMPLATE_TEST_CASE("precision.expansion: array forms give the bits of the scalar
   using F = TestType;
   Rng rng(9);
   for (const Index n : {0, 1, 15, 16, 33, 1000, 70001}) {
-    const auto a = random_bit_patterns<F>(rng, n), b = random_bit_patterns<F>(rng, n), c = random_bit_patterns<F>(rng, n);
+    const auto a = random_bit_patterns<F>(rng, n), b = random_bit_patterns<F>(rng, n),
+               c = random_bit_patterns<F>(rng, n);
     const auto compare = [&](auto&& arrays, auto&& scalar) {
       for (const int threads : {1, 3}) {
         std::vector<F> hi = a, lo = b;
@@ -299,15 +321,26 @@ TEMPLATE_TEST_CASE("precision.expansion: array forms give the bits of the scalar
     compare([&](V& hi, V& lo) { two_sum(a, b, hi, lo); }, [&](std::size_t i) { return two_sum(a[i], b[i]); });
     compare([&](V& hi, V& lo) { fast_two_sum(a, b, hi, lo); }, [&](std::size_t i) { return fast_two_sum(a[i], b[i]); });
     compare([&](V& hi, V& lo) { two_prod(a, b, hi, lo); }, [&](std::size_t i) { return two_prod(a[i], b[i]); });
-    compare([&](V& hi, V& lo) { grow(hi, lo, c); }, [&](std::size_t i) { return grow(Expansion<F>{a[i], b[i]}, c[i]); });
+    compare([&](V& hi, V& lo) { grow(hi, lo, c); },
+            [&](std::size_t i) {
+              return grow(Expansion<F>{a[i], b[i]}, c[i]);
+            });
     compare([&](V& hi, V& lo) { grow_robust(hi, lo, c); },
-            [&](std::size_t i) { return grow_robust(Expansion<F>{a[i], b[i]}, c[i]); });
+            [&](std::size_t i) {
+              return grow_robust(Expansion<F>{a[i], b[i]}, c[i]);
+            });
     compare([&](V& hi, V& lo) { mul(hi, lo, c, b); },
-            [&](std::size_t i) { return mul(Expansion<F>{a[i], b[i]}, Expansion<F>{c[i], b[i]}); });
+            [&](std::size_t i) {
+              return mul(Expansion<F>{a[i], b[i]}, Expansion<F>{c[i], b[i]});
+            });
     compare([&](V& hi, V& lo) { scale(hi, lo, number<F>(0.7)); },
-            [&](std::size_t i) { return scale(Expansion<F>{a[i], b[i]}, number<F>(0.7)); });
+            [&](std::size_t i) {
+              return scale(Expansion<F>{a[i], b[i]}, number<F>(0.7));
+            });
     compare([&](V& hi, V& lo) { renormalize(hi, lo); },
-            [&](std::size_t i) { return renormalize(Expansion<F>{a[i], b[i]}); });
+            [&](std::size_t i) {
+              return renormalize(Expansion<F>{a[i], b[i]});
+            });
   }
 }
 

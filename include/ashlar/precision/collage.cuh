@@ -46,16 +46,32 @@ class SingleOperation {
   ASHLAR_HOST_DEVICE explicit operator float() const { return x_; }
 
 #if defined(__CUDA_ARCH__)
-  friend __device__ SingleOperation operator+(SingleOperation a, SingleOperation b) { return make(__fadd_rn(a.x_, b.x_)); }
-  friend __device__ SingleOperation operator-(SingleOperation a, SingleOperation b) { return make(__fsub_rn(a.x_, b.x_)); }
-  friend __device__ SingleOperation operator*(SingleOperation a, SingleOperation b) { return make(__fmul_rn(a.x_, b.x_)); }
-  friend __device__ SingleOperation operator/(SingleOperation a, SingleOperation b) { return make(__fdiv_rn(a.x_, b.x_)); }
+  friend __device__ SingleOperation operator+(SingleOperation a, SingleOperation b) {
+    return make(__fadd_rn(a.x_, b.x_));
+  }
+  friend __device__ SingleOperation operator-(SingleOperation a, SingleOperation b) {
+    return make(__fsub_rn(a.x_, b.x_));
+  }
+  friend __device__ SingleOperation operator*(SingleOperation a, SingleOperation b) {
+    return make(__fmul_rn(a.x_, b.x_));
+  }
+  friend __device__ SingleOperation operator/(SingleOperation a, SingleOperation b) {
+    return make(__fdiv_rn(a.x_, b.x_));
+  }
   friend __device__ SingleOperation sqrt(SingleOperation a) { return make(__fsqrt_rn(a.x_)); }
 #else
-  friend ASHLAR_HOST_DEVICE SingleOperation operator+(SingleOperation a, SingleOperation b) { return make(a.x_ + b.x_); }
-  friend ASHLAR_HOST_DEVICE SingleOperation operator-(SingleOperation a, SingleOperation b) { return make(a.x_ - b.x_); }
-  friend ASHLAR_HOST_DEVICE SingleOperation operator*(SingleOperation a, SingleOperation b) { return make(a.x_ * b.x_); }
-  friend ASHLAR_HOST_DEVICE SingleOperation operator/(SingleOperation a, SingleOperation b) { return make(a.x_ / b.x_); }
+  friend ASHLAR_HOST_DEVICE SingleOperation operator+(SingleOperation a, SingleOperation b) {
+    return make(a.x_ + b.x_);
+  }
+  friend ASHLAR_HOST_DEVICE SingleOperation operator-(SingleOperation a, SingleOperation b) {
+    return make(a.x_ - b.x_);
+  }
+  friend ASHLAR_HOST_DEVICE SingleOperation operator*(SingleOperation a, SingleOperation b) {
+    return make(a.x_ * b.x_);
+  }
+  friend ASHLAR_HOST_DEVICE SingleOperation operator/(SingleOperation a, SingleOperation b) {
+    return make(a.x_ / b.x_);
+  }
   friend ASHLAR_HOST_DEVICE SingleOperation sqrt(SingleOperation a) { return make(std::sqrt(a.x_)); }
 #endif
   friend ASHLAR_HOST_DEVICE bool operator<(SingleOperation a, SingleOperation b) { return a.x_ < b.x_; }
@@ -69,7 +85,7 @@ class SingleOperation {
 inline constexpr Index elements_per_block = 1024;
 
 /// One step of `elements_per_block` elements.
-template <Precision P, Storage F>
+template <Precision P, Rounding R, Storage F>
 struct AdamWBody {
   Arrays<F> arrays;
   Index size;
@@ -85,7 +101,7 @@ struct AdamWBody {
       std::uint32_t word = 0;
       if constexpr (P == Precision::stochastic) word = random_word(seed, step, i);
       NoProbe nothing;
-      update_weight<P>(arrays, i, scalars, update_moments<P>(arrays, i, scalars), &word, nothing, 0);
+      update_weight<P, R>(arrays, i, scalars, update_moments<P, R>(arrays, i, scalars), &word, nothing, 0);
     });
   }
 };
@@ -95,8 +111,8 @@ template <Storage F, class Run>
 void with_body(const Arrays<F>& arrays, Index size, Precision precision, std::uint64_t seed, std::uint64_t step,
                const AdamWOptions& options, double gradient_scale, const Run& run) {
   const auto scalars = coefficients<F>(options, step, gradient_scale).template to<SingleOperation, float>();
-  dispatch<F>(precision, [&]<Precision P>(std::integral_constant<Precision, P>) {
-    run(AdamWBody<P, F>{arrays, size, scalars, seed, step}, chunk_count(size, elements_per_block));
+  dispatch<F>(precision, options.rounding, [&]<Precision P, Rounding R>(Strategy<P, R>) {
+    run(AdamWBody<P, R, F>{arrays, size, scalars, seed, step}, chunk_count(size, elements_per_block));
   });
 }
 
@@ -104,8 +120,8 @@ void with_body(const Arrays<F>& arrays, Index size, Precision precision, std::ui
 
 #if defined(__CUDACC__)
 /// One AdamW step on `stream`. theta, gradient and the state's arrays: [n], contiguous. gradient_scale: the gradient is
-/// divided by it. Does not synchronise and so does not look at the gradient: check that it is finite where that is known.
-/// Throws InvalidArgument on sizes that differ and options out of range, DeviceError if the launch is refused.
+/// divided by it. Does not synchronise and so does not look at the gradient: check that it is finite where that is
+/// known. Throws InvalidArgument on sizes that differ and options out of range, DeviceError if the launch is refused.
 template <Storage F>
 void adamw_step(View<F, 1, device> theta, std::type_identity_t<View<const F, 1, device>> gradient,
                 DeviceAdamWState<F>& state, const AdamWOptions& options, cudaStream_t stream,
@@ -127,13 +143,11 @@ void adamw_step(View<F, 1, device> theta, std::type_identity_t<View<const F, 1, 
   check("variance32", state.variance32, single);
   check("master", state.master, state.precision == Precision::fp32_master);
   detail::check_options<F>(function, options, state.precision);
-  check_argument(gradient_scale > 0 && std::isfinite(gradient_scale), function, "gradient_scale",
-                 "finite and above 0", gradient_scale);
-  const detail::Arrays<F> arrays{theta.data(),           gradient.data(),
-                                 state.moment.data(),    state.variance.data(),
-                                 state.residual.data(),  state.variance_residual.data(),
-                                 state.moment32.data(),  state.variance32.data(),
-                                 state.master.data()};
+  check_argument(gradient_scale > 0 && std::isfinite(gradient_scale), function, "gradient_scale", "finite and above 0",
+                 gradient_scale);
+  const detail::Arrays<F> arrays{theta.data(),          gradient.data(),         state.moment.data(),
+                                 state.variance.data(), state.residual.data(),   state.variance_residual.data(),
+                                 state.moment32.data(), state.variance32.data(), state.master.data()};
   detail::with_body(arrays, n, state.precision, state.seed, state.step + 1, options, gradient_scale,
                     [&](const auto& body, Index blocks) { launch(blocks, 256, 0, stream, body); });
   ++state.step;

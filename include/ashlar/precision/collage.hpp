@@ -1,11 +1,11 @@
 // Collage: AdamW with every stored number in a low-precision format, and the usual alternatives.
 //
-// Source: Yu, Gupta, Gopalswamy, Zhou, Huynh, Park, Diamant, Deoras, Huan, "Collage: Light-Weight Low-Precision Strategy
-// for LLM Training", ICML 2024 (arXiv 2405.03637).
+// Source: Yu, Gupta, Gopalswamy, Zhou, Huynh, Park, Diamant, Deoras, Huan, "Collage: Light-Weight Low-Precision
+// Strategy for LLM Training", ICML 2024 (arXiv 2405.03637).
 //
 // In bfloat16 an AdamW update is usually below half a unit in the last place of its weight and vanishes, and
-// beta2 = 0.999 rounds to 1, so that the second moment never decays. Collage keeps the critical quantities as unevaluated
-// sums hi + lo: "light" the weights, "plus" also the second moment and beta2.
+// beta2 = 0.999 rounds to 1, so that the second moment never decays. Collage keeps the critical quantities as
+// unevaluated sums hi + lo: "light" the weights, "plus" also the second moment and beta2.
 //
 //   m  = fl(fl(b1 m) + (1 - b1) g)
 //   v  = fl(fl(b2 v) + ((1 - b2) g) g)                                light;   in plus:
@@ -17,8 +17,8 @@
 //   AdamWState<bfloat16> state(Precision::collage_plus, weights);
 //   adamw_step(weights, gradient, state, {.learning_rate = 1e-3});
 //
-// One fused pass over memory. Bytes moved per parameter in a 2-byte format: pure 14, light 18, plus 22, float32 states 22,
-// float32 master 28. Roof: copy bandwidth.
+// One fused pass over memory. Bytes moved per parameter in a 2-byte format: pure 14, light 18, plus 22, float32 states
+// 22, float32 master 28. Roof: copy bandwidth.
 #pragma once
 
 #include <algorithm>
@@ -67,14 +67,22 @@ enum class BiasCorrection {
   none,
 };
 
+/// How often the arithmetic between loads and stores rounds to the format.
+enum class Rounding {
+  every_operation,  ///< as the paper's low-precision operations do
+  stored_values,    ///< float in between, one rounding for each number stored: fewer errors, and two to three times as
+                    ///< fast where memory keeps up. Expansions hi + lo are added up, updated and split again.
+};
+
 struct AdamWOptions {
   double learning_rate = 1e-3;  ///< at least 0; may change at every step
   double beta1 = 0.9;           ///< in [0, 1)
   double beta2 = 0.999;         ///< in [0, 1)
-  double epsilon = 1e-8;        ///< at least 0, and not rounded to 0 by the format: 1e-8 is 0 in half precision
+  double epsilon = 1e-8;        ///< above 0 also when rounded to the format: 1e-8 is 0 in half precision
   double weight_decay = 0.01;   ///< at least 0; decoupled from the gradient, part of the update
   BiasCorrection bias_correction = BiasCorrection::denominator;
-  bool robust_grow = false;     ///< Collage: exact also where an update exceeds its weight
+  Rounding rounding = Rounding::every_operation;  ///< of all but the float32 strategies, which never round in between
+  bool robust_grow = false;  ///< Collage rounding every operation: exact also where an update exceeds its weight
 };
 
 struct StepOptions {
@@ -84,8 +92,8 @@ struct StepOptions {
 };
 
 struct StepReport {
-  bool applied = true;       ///< false: the step was skipped and nothing changed
-  Index non_finite = 0;      ///< infinite or NaN gradients found
+  bool applied = true;   ///< false: the step was skipped and nothing changed
+  Index non_finite = 0;  ///< infinite or NaN gradients found
 };
 
 /// Stored per parameter, its gradient included.
@@ -94,12 +102,17 @@ constexpr Index bytes_per_parameter(Precision precision) {
   const auto size = static_cast<Index>(sizeof(F));
   switch (precision) {
     case Precision::pure:
-    case Precision::stochastic: return 4 * size;
+    case Precision::stochastic:
+      return 4 * size;
     case Precision::kahan:
-    case Precision::collage_light: return 5 * size;
-    case Precision::collage_plus: return 6 * size;
-    case Precision::fp32_states: return 2 * size + 8;
-    case Precision::fp32_master: return 2 * size + 12;
+    case Precision::collage_light:
+      return 5 * size;
+    case Precision::collage_plus:
+      return 6 * size;
+    case Precision::fp32_states:
+      return 2 * size + 8;
+    case Precision::fp32_master:
+      return 2 * size + 12;
   }
   return 0;
 }
@@ -131,15 +144,15 @@ constexpr bool float32_moments(Precision p) { return p == Precision::fp32_states
 template <Component F>
 struct AdamWState {
   Precision precision = Precision::pure;
-  std::uint64_t step = 0;        ///< steps applied
-  std::uint64_t seed = 0;        ///< of the stochastic rounding; with `step` and the element it fixes the bits
+  std::uint64_t step = 0;  ///< steps applied
+  std::uint64_t seed = 0;  ///< of the stochastic rounding; with `step` and the element it fixes the bits
   Index size = 0;
-  Tensor<F> moment;              ///< m; empty where `moment32` is kept, and so on
-  Tensor<F> variance;            ///< v
-  Tensor<F> residual;            ///< dw of an expansion, or Kahan's compensation
-  Tensor<F> variance_residual;   ///< dv
+  Tensor<F> moment;             ///< m; empty where `moment32` is kept, and so on
+  Tensor<F> variance;           ///< v
+  Tensor<F> residual;           ///< dw of an expansion, or Kahan's compensation
+  Tensor<F> variance_residual;  ///< dv
   Tensor<float> moment32, variance32;
-  Tensor<float> master;          ///< the weights in float32
+  Tensor<float> master;  ///< the weights in float32
 
   AdamWState() = default;
 
@@ -177,8 +190,7 @@ struct AdamWState {
   }
 
  private:
-  AdamWState(Precision how, const View<const F, 1>& parameters, Rng* rng)
-      : precision(how), size(parameters.extent(0)) {
+  AdamWState(Precision how, const View<const F, 1>& parameters, Rng* rng) : precision(how), size(parameters.extent(0)) {
     detail::require_exact_arithmetic("AdamWState");
     if (how == Precision::stochastic) {
       require(Storage<F>, "AdamWState", "float32 parameters are not rounded, stochastically or otherwise");
@@ -217,21 +229,22 @@ void check_options(std::string_view function, const AdamWOptions& options, Preci
   check_argument(options.beta2 >= 0 && options.beta2 < 1, function, "beta2", "in [0, 1)", options.beta2);
   check_argument(options.weight_decay >= 0 && std::isfinite(options.weight_decay), function, "weight_decay",
                  "finite and at least 0", options.weight_decay);
-  const float rounded = float32_moments(precision) ? static_cast<float>(options.epsilon)
-                                                   : to_float(round_double<F>(options.epsilon));
-  check_argument(options.epsilon >= 0 && std::isfinite(rounded) && rounded > 0, function, "epsilon",
-                 "finite and not 0 once rounded to the format", options.epsilon);
+  const bool in_float = float32_moments(precision) || options.rounding == Rounding::stored_values;
+  const float rounded = in_float ? static_cast<float>(options.epsilon) : to_float(round_double<F>(options.epsilon));
+  check_argument(rounded > 0 && std::isfinite(rounded), function, "epsilon",
+                 "finite and above 0 once rounded to the format", options.epsilon);
 }
 
 /// The scalars of one step, computed in double and rounded once to what the arithmetic runs in.
 template <class V>
 struct Coefficients {
   V beta1, one_minus_beta1, beta2, one_minus_beta2;
-  V divisor;    ///< sqrt(1 - beta2^t), or 1
-  V step;       ///< -lr / (1 - beta1^t)
+  V divisor;  ///< sqrt(1 - beta2^t), or 1
+  V factor;   ///< 1 / divisor
+  V step;     ///< -lr / (1 - beta1^t)
   V epsilon;
-  V decay;      ///< lr * weight decay
-  V unscale;    ///< 1 / gradient scale
+  V decay;    ///< lr * weight decay
+  V unscale;  ///< 1 / gradient scale
   V beta2_hi, beta2_lo;
   bool scaled;  ///< the gradient scale is not 1
   bool decays;
@@ -241,10 +254,21 @@ struct Coefficients {
   template <class To, class Narrow>
   ASHLAR_HOST_DEVICE Coefficients<To> to() const {
     const auto convert = [](V x) { return To(static_cast<Narrow>(x)); };
-    return {convert(beta1),   convert(one_minus_beta1), convert(beta2),    convert(one_minus_beta2),
-            convert(divisor), convert(step),            convert(epsilon),  convert(decay),
-            convert(unscale), convert(beta2_hi),        convert(beta2_lo), scaled,
-            decays,           robust};
+    return {.beta1 = convert(beta1),
+            .one_minus_beta1 = convert(one_minus_beta1),
+            .beta2 = convert(beta2),
+            .one_minus_beta2 = convert(one_minus_beta2),
+            .divisor = convert(divisor),
+            .factor = convert(factor),
+            .step = convert(step),
+            .epsilon = convert(epsilon),
+            .decay = convert(decay),
+            .unscale = convert(unscale),
+            .beta2_hi = convert(beta2_hi),
+            .beta2_lo = convert(beta2_lo),
+            .scaled = scaled,
+            .decays = decays,
+            .robust = robust};
   }
 };
 
@@ -254,37 +278,44 @@ Coefficients<double> coefficients(const AdamWOptions& options, std::uint64_t ste
   const double correction1 = 1 - std::pow(options.beta1, t), correction2 = std::sqrt(1 - std::pow(options.beta2, t));
   double divisor = 1, rate = options.learning_rate;
   switch (options.bias_correction) {
-    case BiasCorrection::denominator: divisor = correction2, rate = options.learning_rate / correction1; break;
-    case BiasCorrection::step_size: rate = options.learning_rate * correction2 / correction1; break;
-    case BiasCorrection::none: break;
+    case BiasCorrection::denominator:
+      divisor = correction2, rate = options.learning_rate / correction1;
+      break;
+    case BiasCorrection::step_size:
+      rate = options.learning_rate * correction2 / correction1;
+      break;
+    case BiasCorrection::none:
+      break;
   }
   const Expansion<F> beta2 = split_scalar<F>(options.beta2);
-  return {options.beta1,
-          1 - options.beta1,
-          options.beta2,
-          1 - options.beta2,
-          divisor,
-          -rate,
-          options.epsilon,
-          options.learning_rate * options.weight_decay,
-          1 / gradient_scale,
-          static_cast<double>(to_float(beta2.hi)),
-          static_cast<double>(to_float(beta2.lo)),
-          gradient_scale != 1,
-          options.weight_decay > 0,
-          options.robust_grow};
+  return {.beta1 = options.beta1,
+          .one_minus_beta1 = 1 - options.beta1,
+          .beta2 = options.beta2,
+          .one_minus_beta2 = 1 - options.beta2,
+          .divisor = divisor,
+          .factor = 1 / divisor,
+          .step = -rate,
+          .epsilon = options.epsilon,
+          .decay = options.learning_rate * options.weight_decay,
+          .unscale = 1 / gradient_scale,
+          .beta2_hi = static_cast<double>(to_float(beta2.hi)),
+          .beta2_lo = static_cast<double>(to_float(beta2.lo)),
+          .scaled = gradient_scale != 1,
+          .decays = options.weight_decay > 0,
+          .robust = options.robust_grow};
 }
 
 // ---- random bits: element i of step t of a seed always gets the same 32 -------------------------------------------
 
-/// Elements come in blocks of 64 served by 16 counters of four words: element 16 k + j of a block is word k of counter j.
+/// Elements come in blocks of 64 served by 16 counters of four words: element 16 k + j of a block is word k of counter
+/// j.
 ASHLAR_HOST_DEVICE inline std::uint32_t random_word(std::uint64_t seed, std::uint64_t step, Index element) {
   const auto i = static_cast<std::uint64_t>(element);
   const std::uint64_t counter = i / 64 * 16 + i % 16;
-  const auto words = ashlar::detail::philox4x32(
-      {static_cast<std::uint32_t>(counter), static_cast<std::uint32_t>(counter >> 32),
-       static_cast<std::uint32_t>(step), static_cast<std::uint32_t>(step >> 32)},
-      {static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)});
+  const auto words =
+      ashlar::detail::philox4x32({static_cast<std::uint32_t>(counter), static_cast<std::uint32_t>(counter >> 32),
+                                  static_cast<std::uint32_t>(step), static_cast<std::uint32_t>(step >> 32)},
+                                 {static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)});
   return words[i / 16 % 4];
 }
 
@@ -339,7 +370,7 @@ struct Arrays {
   float *moment32, *variance32, *master;
 };
 
-/// What a block of elements intended and did, for the descent quality. Exact: every value is a float.
+/// What a block of elements intended and did, for the descent quality, in float.
 struct Probe {
   float update[block_size], hi_before[block_size], hi_after[block_size], lo_before[block_size], lo_after[block_size];
 
@@ -368,8 +399,8 @@ inline EvenOdd not_negative(const EvenOdd& x) {
   return x.each([](const simd::batch<float>& part) { return not_negative(part); });
 }
 
-/// Numbers about to be stored as they are in registers get the one NaN of their format. A trailing component is NaN only
-/// beside a leading one that is NaN or infinite, so the leading ones alone are watched.
+/// Numbers about to be stored as they are in registers get the one NaN of their format. A trailing component is NaN
+/// only beside a leading one that is NaN or infinite, so the leading ones alone are watched.
 template <Component F, class V, class... Others>
 ASHLAR_HOST_DEVICE void canonical_nan([[maybe_unused]] const V& watched, [[maybe_unused]] Rounded<F, V>& number,
                                       [[maybe_unused]] Others&... others) {
@@ -406,8 +437,7 @@ ASHLAR_HOST_DEVICE Rounded<F, V> stochastic(const V& x, const std::uint32_t* ran
   return {V(to_float(stochastic_round<F>(static_cast<float>(x), *random)))};
 }
 template <Storage F>
-  requires std::same_as<F, bfloat16>
-Rounded<F, EvenOdd> stochastic(const EvenOdd& x, const std::uint32_t* random) {
+requires std::same_as<F, bfloat16> Rounded<F, EvenOdd> stochastic(const EvenOdd& x, const std::uint32_t* random) {
   using B = simd::batch<float>;
   using Bits = simd::batch<std::uint32_t>;
   const auto round = [](const B& half, const Bits& bits) {
@@ -426,7 +456,7 @@ struct Moments {
 };
 
 /// First half of the step of element i, or of the vector that starts there: the moments.
-template <Precision P, Component F, class V>
+template <Precision P, Rounding R, Component F, class V>
 ASHLAR_HOST_DEVICE Moments<V> update_moments(const Arrays<F>& a, Index i, const Coefficients<V>& c) {
   V g = load<V>(a.gradient + i).value;
   if (c.scaled) g = g * c.unscale;
@@ -436,6 +466,21 @@ ASHLAR_HOST_DEVICE Moments<V> update_moments(const Arrays<F>& a, Index i, const 
     const V v = c.beta2 * load<V>(a.variance32 + i).value + (c.one_minus_beta2 * g) * g;
     store(a.moment32 + i, Rounded<float, V>{m});
     store(a.variance32 + i, Rounded<float, V>{v});
+    return {m, v};
+  } else if constexpr (R == Rounding::stored_values) {
+    using Number = Rounded<F, V>;
+    const V m = c.beta1 * load<V>(a.moment + i).value + c.one_minus_beta1 * g;
+    V v = load<V>(a.variance + i).value;
+    if constexpr (P == Precision::collage_plus) v = v + load<V>(a.variance_residual + i).value;
+    v = c.beta2 * v + (c.one_minus_beta2 * g) * g;
+    Number stored = Number::fl(m);
+    Expansion<Number> split{Number::fl(v), {}};
+    if constexpr (P == Precision::collage_plus) split.lo = Number::fl(v - split.hi.value);
+    canonical_nan(stored.value, stored);
+    canonical_nan(split.hi.value, split.hi, split.lo);
+    store(a.moment + i, stored);
+    store(a.variance + i, split.hi);
+    if constexpr (P == Precision::collage_plus) store(a.variance_residual + i, split.lo);
     return {m, v};
   } else {
     using Number = Rounded<F, V>;
@@ -460,10 +505,10 @@ ASHLAR_HOST_DEVICE Moments<V> update_moments(const Arrays<F>& a, Index i, const 
 }
 
 /// Second half: the update and how it lands. `slot`: the element's place in the probe's block.
-template <Precision P, Component F, class V, class Recorder>
+template <Precision P, Rounding R, Component F, class V, class Recorder>
 ASHLAR_HOST_DEVICE void update_weight(const Arrays<F>& a, Index i, const Coefficients<V>& c, const Moments<V>& moments,
-                                      [[maybe_unused]] const std::uint32_t* random,
-                                      [[maybe_unused]] Recorder& record, [[maybe_unused]] Index slot) {
+                                      [[maybe_unused]] const std::uint32_t* random, [[maybe_unused]] Recorder& record,
+                                      [[maybe_unused]] Index slot) {
   using std::sqrt;
   using Number = Rounded<F, V>;
   using Single = Rounded<float, V>;
@@ -487,6 +532,10 @@ ASHLAR_HOST_DEVICE void update_weight(const Arrays<F>& a, Index i, const Coeffic
     Number up, updated, residual;
     if constexpr (P == Precision::fp32_states) {
       up = round_any<F>((c.step * m) / (sqrt(v) / c.divisor + c.epsilon) - c.decay * theta.value);
+    } else if constexpr (R == Rounding::stored_values) {
+      const V root = sqrt(P == Precision::collage_plus ? not_negative(v) : v);
+      up.value = (c.step * m) / (root * c.factor + c.epsilon);  // not rounded
+      if (c.decays) up.value = up.value - c.decay * theta.value;
     } else {
       const Number root = fl(sqrt(P == Precision::collage_plus ? not_negative(v) : v));
       const Number denominator = fl(fl(root.value / c.divisor).value + c.epsilon);
@@ -495,7 +544,15 @@ ASHLAR_HOST_DEVICE void update_weight(const Arrays<F>& a, Index i, const Coeffic
     }
     if constexpr (keeps_residual(P)) {
       const Number before = load<V>(a.residual + i);
-      if constexpr (P == Precision::kahan) {
+      if constexpr (R == Rounding::stored_values && P == Precision::kahan) {
+        const V wanted = up.value + before.value;
+        updated = fl(theta.value + wanted);
+        residual = fl(wanted - (updated.value - theta.value));
+      } else if constexpr (R == Rounding::stored_values) {
+        const V weight = theta.value + (before.value + up.value);
+        updated = fl(weight);
+        residual = fl(weight - updated.value);
+      } else if constexpr (P == Precision::kahan) {
         const Number wanted = up + before;
         updated = theta + wanted;
         residual = wanted - (updated - theta);
@@ -532,18 +589,18 @@ template <Precision P, Component F>
 using working_t = std::conditional_t<float32_moments(P), float, wide_t<F>>;
 /// What a strategy runs in as long as there are enough elements left: vectors where they pay.
 template <Precision P, Component F>
-using vector_t = std::conditional_t<
-    std::same_as<F, bfloat16> && !float32_moments(P), EvenOdd,
-    std::conditional_t<(std::same_as<F, float> && float32_moments(P)) ||
-                           (vectorised<F> && !(std::same_as<F, half> && P == Precision::stochastic)),
-                       simd::batch<float>, working_t<P, F>>>;
+using vector_t =
+    std::conditional_t<std::same_as<F, bfloat16> && !float32_moments(P), EvenOdd,
+                       std::conditional_t<(std::same_as<F, float> && float32_moments(P)) ||
+                                              (vectorised<F> && !(std::same_as<F, half> && P == Precision::stochastic)),
+                                          simd::batch<float>, working_t<P, F>>>;
 
 /// Elements begin .. end of an array; begin is a multiple of 128. Flattened: one call left inside the loop would send
 /// every vector through memory.
-template <Precision P, Component F, class Recorder>
+template <Precision P, Rounding R, Component F, class Recorder>
 [[gnu::flatten]] void update_range(const Arrays<F>& arrays, Index begin, Index end, const Coefficients<double>& doubles,
-                  std::uint64_t seed, std::uint64_t step, const std::uint32_t* given_bits, Recorder& record,
-                  [[maybe_unused]] DescentAccumulator* quality) {
+                                   std::uint64_t seed, std::uint64_t step, const std::uint32_t* given_bits,
+                                   Recorder& record, [[maybe_unused]] DescentAccumulator* quality) {
   using Working = working_t<P, F>;
   using Vector = vector_t<P, F>;
   constexpr Index width = lanes_of<Vector>;
@@ -563,11 +620,12 @@ template <Precision P, Component F, class Recorder>
       if constexpr (std::same_as<Vector, EvenOdd>) order_as_lanes(random, whole - block);
     }
     const auto words = [&](Index i) { return random + (draws ? i - block : 0); };
-    for (Index i = block; i < whole; i += width) moments[(i - block) / width] = update_moments<P>(arrays, i, vectors);
     for (Index i = block; i < whole; i += width)
-      update_weight<P>(arrays, i, vectors, moments[(i - block) / width], words(i), record, i - block);
+      moments[(i - block) / width] = update_moments<P, R>(arrays, i, vectors);
+    for (Index i = block; i < whole; i += width)
+      update_weight<P, R>(arrays, i, vectors, moments[(i - block) / width], words(i), record, i - block);
     for (Index i = whole; i < stop; ++i)
-      update_weight<P>(arrays, i, scalars, update_moments<P>(arrays, i, scalars), words(i), record, i - block);
+      update_weight<P, R>(arrays, i, scalars, update_moments<P, R>(arrays, i, scalars), words(i), record, i - block);
     if constexpr (std::same_as<Recorder, Probe>)
       quality->add(stop - block, [&](Index k) {
         return DescentTerm{record.update[k], record.hi_before[k], record.hi_after[k], record.lo_before[k],
@@ -589,20 +647,38 @@ Arrays<F> arrays_of(F* theta, const F* gradient, AdamWState<F>& state) {
           state.master.data()};
 }
 
-/// Calls body(std::integral_constant<Precision, P>) for a strategy known at run time.
+template <Precision P, Rounding R>
+struct Strategy {
+  static constexpr Precision precision = P;
+  static constexpr Rounding rounding = R;
+};
+
+/// Calls body(Strategy<P, R>{}) for a strategy known at run time.
 template <Component F, class Body>
-void dispatch(Precision precision, Body&& body) {
+void dispatch(Precision precision, Rounding rounding, Body&& body) {
   using enum Precision;
+  const auto rounded = [&]<Precision P>(std::integral_constant<Precision, P>) {
+    if (rounding == Rounding::stored_values)
+      body(Strategy<P, Rounding::stored_values>{});
+    else
+      body(Strategy<P, Rounding::every_operation>{});
+  };
   switch (precision) {
-    case pure: return body(std::integral_constant<Precision, pure>{});
-    case kahan: return body(std::integral_constant<Precision, kahan>{});
+    case pure:
+      return rounded(std::integral_constant<Precision, pure>{});
+    case kahan:
+      return rounded(std::integral_constant<Precision, kahan>{});
     case stochastic:
-      if constexpr (Storage<F>) body(std::integral_constant<Precision, stochastic>{});
+      if constexpr (Storage<F>) rounded(std::integral_constant<Precision, stochastic>{});
       return;
-    case collage_light: return body(std::integral_constant<Precision, collage_light>{});
-    case collage_plus: return body(std::integral_constant<Precision, collage_plus>{});
-    case fp32_states: return body(std::integral_constant<Precision, fp32_states>{});
-    case fp32_master: return body(std::integral_constant<Precision, fp32_master>{});
+    case collage_light:
+      return rounded(std::integral_constant<Precision, collage_light>{});
+    case collage_plus:
+      return rounded(std::integral_constant<Precision, collage_plus>{});
+    case fp32_states:
+      return body(Strategy<fp32_states, Rounding::every_operation>{});
+    case fp32_master:
+      return body(Strategy<fp32_master, Rounding::every_operation>{});
   }
 }
 
@@ -614,18 +690,18 @@ DescentSums apply(F* theta, const F* gradient, AdamWState<F>& state, const AdamW
   const auto scalars = coefficients<F>(options, step, gradient_scale);
   const Arrays<F> arrays = arrays_of(theta, gradient, state);
   DescentSums sums;
-  dispatch<F>(state.precision, [&]<Precision P>(std::integral_constant<Precision, P>) {
+  dispatch<F>(state.precision, options.rounding, [&]<Precision P, Rounding R>(Strategy<P, R>) {
     if (measure) {
       sums = sum_chunks(state.size, [&](Index begin, Index end) {
         DescentAccumulator quality;
         Probe record{};
-        update_range<P>(arrays, begin, end, scalars, state.seed, step, bits, record, &quality);
+        update_range<P, R>(arrays, begin, end, scalars, state.seed, step, bits, record, &quality);
         return quality.sums();
       });
     } else {
       parallel_for(state.size, chunk_grain(state.size), [&](Index begin, Index end) {
         NoProbe record;
-        update_range<P>(arrays, begin, end, scalars, state.seed, step, bits, record, nullptr);
+        update_range<P, R>(arrays, begin, end, scalars, state.seed, step, bits, record, nullptr);
       });
     }
   });
@@ -636,7 +712,8 @@ DescentSums apply(F* theta, const F* gradient, AdamWState<F>& state, const AdamW
 template <Component F>
 Index count_non_finite(const F* x, Index n) {
   using Bits = typename Format<F>::bits_type;
-  constexpr auto magnitude = static_cast<Bits>(Format<F>::sign_code - 1), largest = static_cast<Bits>(Format<F>::max_code);
+  constexpr auto magnitude = static_cast<Bits>(Format<F>::sign_code - 1),
+                 largest = static_cast<Bits>(Format<F>::max_code);
   std::array<Index, static_cast<std::size_t>(max_chunks)> counts{};
   const Index grain = chunk_grain(n);
   parallel_for(n, grain, [&](Index begin, Index end) {
@@ -677,97 +754,156 @@ void check_step(std::string_view function, const View<F, 1>& theta, const View<c
 
 namespace reference {
 
-/// The step as the paper writes it, one element and one rounding at a time. Same arguments, same bits as the fast form.
+namespace detail {
+using namespace precision::detail;
+
+/// Numbers of one parameter of a step. Those a strategy does not keep are 0 and stay so.
+template <Component F>
+struct Parameter {
+  F weight{}, moment{}, variance{}, variance_residual{}, residual{};
+};
+
+/// What the step intended for the parameter, which it updates: every operation rounds to F.
+template <Component F>
+double step_rounding_every_operation(Parameter<F>& p, F gradient, Precision precision, const AdamWOptions& options,
+                                     const Coefficients<wide_t<F>>& c, std::uint32_t random) {
+  using Number = Rounded<F>;
+  const auto fl = [](wide_t<F> x) { return Number::fl(x); };
+  const auto g = static_cast<wide_t<F>>(to_float(gradient)) * c.unscale;
+  const Number w = unpack(p.weight);
+
+  const Number m = fl(fl(c.beta1 * unpack(p.moment).value).value + c.one_minus_beta1 * g);
+  Number v;
+  if (precision == Precision::collage_plus) {
+    const Expansion<F> decayed = mul(Expansion<F>{p.variance, p.variance_residual}, split_scalar<F>(options.beta2));
+    const F square = pack(fl((c.one_minus_beta2 * g) * g));
+    const Expansion<F> grown = options.robust_grow ? grow_robust(decayed, square) : grow(decayed, square);
+    p.variance_residual = grown.lo;
+    v = unpack(grown.hi);
+  } else {
+    v = fl(fl(c.beta2 * unpack(p.variance).value).value + (c.one_minus_beta2 * g) * g);
+  }
+  p.moment = pack(m);
+  p.variance = pack(v);
+
+  const bool below_zero = precision == Precision::collage_plus && v.value < 0;
+  const Number root = fl(std::sqrt(below_zero ? 0 : v.value));
+  const Number denominator = fl(fl(root.value / c.divisor).value + c.epsilon);
+  Number up = fl(c.step * m.value) / denominator;
+  if (options.weight_decay > 0) up = up - fl(c.decay * w.value);
+
+  if (precision == Precision::kahan) {
+    const Number wanted = up + unpack(p.residual), next = w + wanted;
+    p.residual = pack(wanted - (next - w));
+    p.weight = pack(next);
+  } else if (precision == Precision::collage_light || precision == Precision::collage_plus) {
+    const Expansion<F> before{p.weight, p.residual};
+    const Expansion<F> grown = options.robust_grow ? grow_robust(before, pack(up)) : grow(before, pack(up));
+    p.weight = grown.hi;
+    p.residual = grown.lo;
+  } else if (precision == Precision::stochastic) {
+    if constexpr (Storage<F>) p.weight = stochastic_round<F>(w.value + up.value, random);
+  } else {
+    p.weight = pack(w + up);
+  }
+  return static_cast<double>(up.value);
+}
+
+/// The same with one rounding for every number that is stored.
+template <Component F>
+double step_rounding_stored_values(Parameter<F>& p, F gradient, Precision precision, const AdamWOptions& options,
+                                   const Coefficients<wide_t<F>>& c, std::uint32_t random) {
+  using Wide = wide_t<F>;
+  const auto wide = [](F x) { return static_cast<Wide>(to_float(x)); };
+  const auto round = [](Wide x) { return round_to<F>(static_cast<float>(x)); };
+  const Wide g = wide(gradient) * c.unscale, w = wide(p.weight);
+
+  const Wide m = c.beta1 * wide(p.moment) + c.one_minus_beta1 * g;
+  const Wide v = c.beta2 * (wide(p.variance) + wide(p.variance_residual)) + (c.one_minus_beta2 * g) * g;
+  p.moment = round(m);
+  p.variance = round(v);
+  if (precision == Precision::collage_plus) p.variance_residual = round(v - wide(p.variance));
+
+  const bool below_zero = precision == Precision::collage_plus && v < 0;
+  Wide up = (c.step * m) / (std::sqrt(below_zero ? 0 : v) * c.factor + c.epsilon);
+  if (options.weight_decay > 0) up = up - c.decay * w;
+
+  if (precision == Precision::kahan) {
+    const Wide wanted = up + wide(p.residual);
+    p.weight = round(w + wanted);
+    p.residual = round(wanted - (wide(p.weight) - w));
+  } else if (precision == Precision::collage_light || precision == Precision::collage_plus) {
+    const Wide weight = w + (wide(p.residual) + up);
+    p.weight = round(weight);
+    p.residual = round(weight - wide(p.weight));
+  } else if (precision == Precision::stochastic) {
+    if constexpr (Storage<F>) p.weight = stochastic_round<F>(w + up, random);
+  } else {
+    p.weight = round(w + up);
+  }
+  return static_cast<double>(static_cast<float>(up));
+}
+
+/// The float32 strategies: moments, and for fp32_master the weight itself, in float.
+template <Component F>
+DescentTerm step_float32(F& weight, F gradient, float& m, float& v, float* master, const Coefficients<float>& c) {
+  const float g = to_float(gradient) * c.unscale, w = master != nullptr ? *master : to_float(weight);
+  m = c.beta1 * m + c.one_minus_beta1 * g;
+  v = c.beta2 * v + (c.one_minus_beta2 * g) * g;
+  const float denominator = std::sqrt(v) / c.divisor + c.epsilon;
+  const float up = (c.step * m) / denominator - c.decay * w;
+  if (master != nullptr) {
+    *master = w + up;
+    weight = round_to<F>(*master);
+    return {up, w, *master, 0, 0};
+  }
+  const float rounded = to_float(round_to<F>(up));
+  weight = round_to<F>(w + rounded);
+  return {rounded, w, to_float(weight), 0, 0};
+}
+
+}  // namespace detail
+
+/// The step as the paper writes it, one element at a time. Same arguments, same bits as the fast form.
 template <class X>
 StepReport adamw_step(X&& theta, In<X, 1> gradient, AdamWState<scalar_t<X>>& state, const AdamWOptions& options = {},
                       const StepOptions& step = {}, View<const std::uint32_t, 1> random_bits = {}) {
   using F = scalar_t<X>;
-  using Number = Rounded<F>;
-  using Wide = wide_t<F>;
   const Out<X, 1> weights = theta;
   detail::check_step<F>("reference::adamw_step", weights, gradient, state, options, step, random_bits);
   StepReport report;
-  for (Index i = 0; i < state.size; ++i) report.non_finite += !std::isfinite(to_float(gradient[i]));
-  report.applied = !step.check_finite || report.non_finite == 0;
+  if (step.check_finite)
+    for (Index i = 0; i < state.size; ++i) report.non_finite += !std::isfinite(to_float(gradient[i]));
+  report.applied = report.non_finite == 0;
   if (!report.applied) return report;
 
   const std::uint64_t t = ++state.step;
   const auto doubles = detail::coefficients<F>(options, t, step.gradient_scale);
-  const auto c = doubles.template to<Wide, Wide>();
-  const auto c32 = doubles.template to<float, float>();
-  const auto fl = [](Wide x) { return Number::fl(x); };
-  const auto get = [](F x) { return detail::unpack(x); };
+  const auto wide = doubles.template to<wide_t<F>, wide_t<F>>();
+  const auto single = doubles.template to<float, float>();
   detail::DescentAccumulator quality;
-
   for (Index i = 0; i < state.size; ++i) {
     detail::DescentTerm term{};
-    const Number w = get(weights[i]);
     if (detail::float32_moments(state.precision)) {
-      const bool has_master = state.precision == Precision::fp32_master;
-      const float g = to_float(gradient[i]) * c32.unscale;
-      float &m = state.moment32.data()[i], &v = state.variance32.data()[i];
-      m = c32.beta1 * m + c32.one_minus_beta1 * g;
-      v = c32.beta2 * v + (c32.one_minus_beta2 * g) * g;
-      const float denominator = std::sqrt(v) / c32.divisor + c32.epsilon;
-      const float before = has_master ? state.master.data()[i] : to_float(weights[i]);
-      float up = (c32.step * m) / denominator - c32.decay * before;
-      float after;
-      if (has_master) {
-        after = state.master.data()[i] = before + up;
-        weights[i] = round_to<F>(after);
-      } else {
-        up = to_float(round_to<F>(up));
-        weights[i] = round_to<F>(before + up);
-        after = to_float(weights[i]);
-      }
-      term = {up, before, after, 0, 0};
+      float* const master = state.precision == Precision::fp32_master ? state.master.data() + i : nullptr;
+      term = detail::step_float32(weights[i], gradient[i], state.moment32.data()[i], state.variance32.data()[i], master,
+                                  single);
     } else {
-      const Wide g = static_cast<Wide>(to_float(gradient[i])) * c.unscale;
-      F &m_stored = state.moment.data()[i], &v_stored = state.variance.data()[i];
-      const Number m = fl(fl(c.beta1 * get(m_stored).value).value + c.one_minus_beta1 * g);
-      m_stored = detail::pack(m);
-      if (state.precision == Precision::collage_plus) {
-        F& dv_stored = state.variance_residual.data()[i];
-        const Expansion<F> decayed = mul(Expansion<F>{v_stored, dv_stored}, split_scalar<F>(options.beta2));
-        const F square = detail::pack(fl((c.one_minus_beta2 * g) * g));
-        const auto [v, dv] = options.robust_grow ? grow_robust(decayed, square) : grow(decayed, square);
-        v_stored = v, dv_stored = dv;
-      } else {
-        v_stored = detail::pack(fl(fl(c.beta2 * get(v_stored).value).value + (c.one_minus_beta2 * g) * g));
-      }
-      Wide v = get(v_stored).value;
-      if (v < 0) v = 0;  // only the expansion of plus could get there
-      const Number denominator = fl(fl(fl(std::sqrt(v)).value / c.divisor).value + c.epsilon);
-      Number up = fl(c.step * m.value) / denominator;
-      if (options.weight_decay > 0) up = up - fl(c.decay * w.value);
-
-      F none{};
-      F& residual = detail::keeps_residual(state.precision) ? state.residual.data()[i] : none;
-      const double residual_before = to_float(residual);
-      switch (state.precision) {
-        case Precision::kahan: {
-          const Number wanted = up + get(residual), next = w + wanted;
-          residual = detail::pack(wanted - (next - w));
-          weights[i] = detail::pack(next);
-          break;
-        }
-        case Precision::stochastic:
-          if constexpr (Storage<F>) {
-            const std::uint32_t bits = random_bits.empty() ? detail::random_word(state.seed, t, i) : random_bits[i];
-            weights[i] = stochastic_round<F>(w.value + up.value, bits);
-          }
-          break;
-        case Precision::collage_light:
-        case Precision::collage_plus: {
-          const Expansion<F> before{weights[i], residual};
-          const auto [hi, lo] = options.robust_grow ? grow_robust(before, detail::pack(up)) : grow(before, detail::pack(up));
-          weights[i] = hi, residual = lo;
-          break;
-        }
-        default: weights[i] = detail::pack(w + up);
-      }
-      term = {static_cast<double>(up.value), static_cast<double>(w.value), to_float(weights[i]), residual_before,
-              to_float(residual)};
+      const auto at = [i](const Tensor<F>& array) { return array.size() > 0 ? array.data()[i] : F{}; };
+      detail::Parameter<F> p{weights[i], at(state.moment), at(state.variance), at(state.variance_residual),
+                             at(state.residual)};
+      const detail::Parameter<F> before = p;
+      const std::uint32_t random = random_bits.empty() ? detail::random_word(state.seed, t, i) : random_bits[i];
+      term.update = options.rounding == Rounding::stored_values
+                        ? detail::step_rounding_stored_values(p, gradient[i], state.precision, options, wide, random)
+                        : detail::step_rounding_every_operation(p, gradient[i], state.precision, options, wide, random);
+      weights[i] = p.weight;
+      state.moment.data()[i] = p.moment;
+      state.variance.data()[i] = p.variance;
+      if (state.residual.size() > 0) state.residual.data()[i] = p.residual;
+      if (state.variance_residual.size() > 0) state.variance_residual.data()[i] = p.variance_residual;
+      term = {term.update, to_float(before.weight), to_float(p.weight), to_float(before.residual),
+              to_float(p.residual)};
     }
     quality.add(1, [&](Index) { return term; });
   }
@@ -779,7 +915,8 @@ StepReport adamw_step(X&& theta, In<X, 1> gradient, AdamWState<scalar_t<X>>& sta
 
 /// One AdamW step on one array.
 ///   theta: [n], updated          gradient: [n]          state: made from theta, advanced by one step
-///   random_bits: [n] words for stochastic rounding, of which the low bits are used; drawn from the state's seed if empty
+///   random_bits: [n] words for stochastic rounding, of which the low bits are used; drawn from the state's seed if
+///   empty
 /// O(n), one pass over memory and, to check the gradient, one more over it; allocates nothing. The same bits as
 /// reference::adamw_step for any number of threads. Throws InvalidArgument on sizes that differ, arrays with gaps,
 /// options out of range; then, and when the step is skipped, nothing has changed.
@@ -793,9 +930,8 @@ StepReport adamw_step(X&& theta, In<X, 1> gradient, AdamWState<scalar_t<X>>& sta
   if (step.check_finite) report.non_finite = detail::count_non_finite(gradient.data(), state.size);
   report.applied = report.non_finite == 0;
   if (!report.applied) return report;
-  const DescentSums sums =
-      detail::apply(weights.data(), gradient.data(), state, options, step.gradient_scale,
-                    random_bits.empty() ? nullptr : random_bits.data(), step.quality != nullptr);
+  const DescentSums sums = detail::apply(weights.data(), gradient.data(), state, options, step.gradient_scale,
+                                         random_bits.empty() ? nullptr : random_bits.data(), step.quality != nullptr);
   if (step.quality != nullptr) *step.quality = sums;
   return report;
 }
@@ -964,16 +1100,15 @@ class AdamW {
   /// The map an array of a state belongs in: by its type, and by its name where F itself is float.
   template <class T, class Checkpoint>
   static auto& arrays_for(Checkpoint& checkpoint, [[maybe_unused]] std::string_view array) {
-    if constexpr (!std::same_as<F, float>)
-      return [&]() -> auto& {
+    if constexpr (!std::same_as<F, float>) return [&]() -> auto& {
         if constexpr (std::same_as<T, F>)
           return checkpoint.arrays;
         else
           return checkpoint.float32_arrays;
-      }();
-    else
-      return array == "moment32" || array == "variance32" || array == "master" ? checkpoint.float32_arrays
-                                                                               : checkpoint.arrays;
+      }
+    ();
+    else return array == "moment32" || array == "variance32" || array == "master" ? checkpoint.float32_arrays
+                                                                                  : checkpoint.arrays;
   }
   template <class Map>
   static const typename Map::mapped_type& found(const Map& map, const std::string& name) {

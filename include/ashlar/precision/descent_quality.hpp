@@ -2,7 +2,8 @@
 //
 // Source: Yu et al., "Collage: Light-Weight Low-Precision Strategy for LLM Training", ICML 2024 (arXiv 2405.03637).
 //   EDQ = <update, effective> / |update|,   ratio = EDQ / |update|:   1 everything arrived, 0 everything was lost.
-// The effective update of an expansion is (hi' - hi) + (lo' - lo). A step that lands residues saved earlier can exceed 1.
+// The effective update of an expansion is (hi' - hi) + (lo' - lo). A step that lands residues saved earlier can
+// exceed 1.
 //
 //   DescentSums sums = descent_quality(update, before, after);       // any optimiser, any format
 //   sums += descent_quality(other_update, other_before, other_after);
@@ -23,14 +24,14 @@
 namespace ashlar::precision {
 
 struct DescentReport {
-  double edq = 0;                ///< <update, effective> / |update|; 0 when nothing was intended
-  double ratio = 1;              ///< edq / |update|; 1 when nothing was intended
-  double edq_hi = 0;             ///< the same counting only what the leading components did
+  double edq = 0;     ///< <update, effective> / |update|; 0 when nothing was intended
+  double ratio = 1;   ///< edq / |update|; 1 when nothing was intended
+  double edq_hi = 0;  ///< the same counting only what the leading components did
   double ratio_hi = 1;
-  double lost_fraction = 0;      ///< share of parameters whose leading component did not move
+  double lost_fraction = 0;  ///< share of parameters whose leading component did not move
   double norm_update = 0;
   double norm_effective = 0;
-  double norm_residual = 0;      ///< |lo'|, what is still waiting in the trailing components
+  double norm_residual = 0;          ///< |lo'|, what is still waiting in the trailing components
   double residual_along_update = 0;  ///< <lo', update> / |update|
 };
 
@@ -41,8 +42,8 @@ struct DescentSums {
   double update_squared = 0;
   double effective_squared = 0;
   double residual_squared = 0;
-  double residual_update = 0;      ///< <lo', update>
-  Index lost = 0;                  ///< parameters with hi' = hi
+  double residual_update = 0;  ///< <lo', update>
+  Index lost = 0;              ///< parameters with hi' = hi
   Index count = 0;
 
   DescentSums& operator+=(const DescentSums& other) {
@@ -141,9 +142,8 @@ template <class Sums>
 DescentSums sum_chunks(Index count, const Sums& sums) {
   std::array<DescentSums, static_cast<std::size_t>(max_chunks)> parts;
   const Index grain = chunk_grain(count);
-  parallel_for(count, grain, [&](Index begin, Index end) {
-    parts[static_cast<std::size_t>(begin / grain)] = sums(begin, end);
-  });
+  parallel_for(count, grain,
+               [&](Index begin, Index end) { parts[static_cast<std::size_t>(begin / grain)] = sums(begin, end); });
   DescentSums total;
   for (Index chunk = 0; chunk < chunk_count(count, grain); ++chunk) total += parts[static_cast<std::size_t>(chunk)];
   return total;
