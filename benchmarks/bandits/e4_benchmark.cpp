@@ -1,7 +1,7 @@
 // Optimal design, allocation and a whole E4 run, against a plain Eigen transcription of the authors' program (Python,
-// github.com/panxulab/optimal-batched-linear-bandits): V and its inverse from all arms in every iteration of the design,
-// Frank-Wolfe without away steps, every single pull drawn and V^-1 updated after it. Two stopping rules for that design:
-// the authors' (successive g closer than 1e-4, far from optimal) and the one the library's result meets.
+// github.com/panxulab/optimal-batched-linear-bandits): V and its inverse from all arms in every iteration of the
+// design, Frank-Wolfe without away steps, every single pull drawn and V^-1 updated after it. Two stopping rules for
+// that design: the authors' (successive g closer than 1e-4, far from optimal) and the one the library's result meets.
 // Useful work of a design: reading the arms once, 2 K d^2 flops for their leverages.
 #include "ashlar/bandits/e4.hpp"
 
@@ -46,8 +46,12 @@ Eigen::VectorXd plain_design(const Eigen::MatrixXd& arms, double rate, double to
 class PlainE4 {
  public:
   PlainE4(const LinearBandit& bandit, std::int64_t horizon, std::uint64_t seed)
-      : arms_(bandit.arms), means_(bandit.means()), horizon_(horizon), rng_(seed),
-        inverse_(Eigen::MatrixXd::Identity(arms_.cols(), arms_.cols())), moment_(Eigen::VectorXd::Zero(arms_.cols())) {}
+      : arms_(bandit.arms),
+        means_(bandit.means()),
+        horizon_(horizon),
+        rng_(seed),
+        inverse_(Eigen::MatrixXd::Identity(arms_.cols(), arms_.cols())),
+        moment_(Eigen::VectorXd::Zero(arms_.cols())) {}
 
   double run() {
     const double log_t = std::log(static_cast<double>(horizon_)), log_log = std::log(log_t);
@@ -105,8 +109,14 @@ class PlainE4 {
 };
 
 const bool registered = [] {
-  for (const auto& [count, dim] : {std::pair<Index, Index>{100, 5}, {100, 20}, {10000, 5}, {10000, 20}, {10000, 50},
-                                   {100000, 5}, {100000, 20}, {100000, 50}}) {
+  for (const auto& [count, dim] : {std::pair<Index, Index>{100, 5},
+                                   {100, 20},
+                                   {10000, 5},
+                                   {10000, 20},
+                                   {10000, 50},
+                                   {100000, 5},
+                                   {100000, 20},
+                                   {100000, 50}}) {
     const std::string size = message("K=", count, " d=", dim);
     const double flops = 2.0 * static_cast<double>(count * dim * dim);
     scoreboard::add({"bandits.optimal_design.to_1e-6", size, "ashlar", {.flops = flops}}, [count = count, dim = dim] {
@@ -117,11 +127,12 @@ const bool registered = [] {
         return [arms = uniform_arms(count, dim)] { benchmark::DoNotOptimize(reference::d_optimal_design(arms).g); };
       });
     if (count <= 10000)
-      scoreboard::add({"bandits.optimal_design.to_1e-6", size, "authors' stop, plain Eigen"}, [count = count, dim = dim] {
-        return [arms = Eigen::MatrixXd(uniform_arms(count, dim))] {
-          benchmark::DoNotOptimize(plain_design(arms, 100, 0, 100000).sum());
-        };
-      });
+      scoreboard::add({"bandits.optimal_design.to_1e-6", size, "authors' stop, plain Eigen"},
+                      [count = count, dim = dim] {
+                        return [arms = Eigen::MatrixXd(uniform_arms(count, dim))] {
+                          benchmark::DoNotOptimize(plain_design(arms, 100, 0, 100000).sum());
+                        };
+                      });
     if (count <= 100 || (count == 10000 && dim <= 20))
       // Without away steps 1e-6 is out of reach (about 2 d / tolerance iterations); this stops at 1e-3.
       scoreboard::add({"bandits.optimal_design.to_1e-6", size, "to 1e-3, plain Eigen"}, [count = count, dim = dim] {

@@ -1,4 +1,5 @@
 // The tour's stop at batched bandits: E4 beside phased elimination and rarely switching OFUL on End-of-Optimism.
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
@@ -53,8 +54,11 @@ Section bandits_section(const Data&, Rng rng, const Progress& progress) {
       "between batches. Four treatments are nearly as good as the best one (1 % worse), and telling them apart takes "
       "pulls of treatments that are plainly bad: optimism never makes them. E4 plans them from the lower bound on "
       "regret itself. Mean of 40 runs; the rewards are simulated, as regret can only be known where the truth is.";
-  Plot plot{.title = "Regret over the horizon", .x_label = "pulls T", .y_label = "mean regret", .log_x = true, .log_y = true, .series = {}};
-  plot.series = {{"E4", {}, {}}, {"phased elimination", {}, {}}, {"rarely switching OFUL", {}, {}},
+  Plot plot{
+      .title = "Regret over the horizon", .x_label = "pulls T", .y_label = "mean regret", .log_x = true, .log_y = true};
+  plot.series = {{"E4", {}, {}},
+                 {"phased elimination", {}, {}},
+                 {"rarely switching OFUL", {}, {}},
                  {"lower bound c* log T", {}, {}}};
   const std::vector<std::int64_t> horizons{3000, 10000, 30000, 100000, 300000, 1000000};
   for (std::size_t i = 0; i < horizons.size(); ++i) {
@@ -75,7 +79,8 @@ Section bandits_section(const Data&, Rng rng, const Progress& progress) {
       section.rows.push_back(
           {"bandits/e4.hpp", "3 batches, at most half the regret of either baseline",
            text("regret %.0f in %.1f batches", e4.regret, e4.batches),
-           text("phased %.0f in %.0f, OFUL %.0f in %.0f", phased.regret, phased.batches, optimist.regret, optimist.batches),
+           text("phased %.0f in %.0f, OFUL %.0f in %.0f", phased.regret, phased.batches, optimist.regret,
+                optimist.batches),
            text("regret 1/%.1f", std::min(phased.regret, optimist.regret) / e4.regret),
            2 * e4.regret <= phased.regret && 2 * e4.regret <= optimist.regret && e4.batches < 3.5 && e4.found == runs});
   }

@@ -118,7 +118,7 @@ Section collage_section(const Data& data, Rng rng, const Progress& progress) {
        .measured = text("loss %.4f", plus.final_loss) + text(", EDQ %.2f", plus.mean_arrived),
        .baseline = text("master %.4f", master.final_loss) + text(", plain bfloat16 %.4f", pure.final_loss) +
                    text(" (EDQ %.2f)", pure.mean_arrived),
-       .speed_up = text("step %.2fx the master copy's", master_time / plus_time),
+       .speed_up = text("%.2f x a step", master_time / plus_time),
        .held = plus.final_loss < 1.05 * master.final_loss && pure.final_loss > 1.5 * master.final_loss});
   Plot loss{.title = "Training loss", .x_label = "step", .y_label = "cross-entropy", .log_y = true, .series = {}};
   Plot arrived{.title = "Descent quality", .x_label = "step", .y_label = "EDQ / |update|", .series = {}};

@@ -10,9 +10,26 @@
 #include "support/clock.hpp"
 #include "tour/tour.hpp"
 
+#if defined(_OPENMP)
+#include <omp.h>
+#endif
+
 namespace ashlar::tour {
+namespace {
+
+/// Limits parallel_for to one thread for as long as it lives: the claim is about one core.
+struct OneThread {
+#if defined(_OPENMP)
+  int before = omp_get_max_threads();
+  OneThread() { omp_set_num_threads(1); }
+  ~OneThread() { omp_set_num_threads(before); }
+#endif
+};
+
+}  // namespace
 
 Section lightning_section(const Data&, Rng rng, const Progress& progress) {
+  const OneThread one_thread;
   constexpr Index heads = 1, dim = 64;
   const auto slopes = attention::alibi_slopes(heads);
   Series linear{"lightning attention", {}, {}}, quadratic{"quadratic, the same operator", {}, {}},

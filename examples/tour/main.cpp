@@ -124,7 +124,7 @@ std::vector<std::string> wrapped(std::string text, std::size_t width) {
 }
 
 void print_row(const std::vector<std::string>& cells) {
-  static const std::vector<std::size_t> widths{20, 36, 36, 30, 12};
+  static const std::vector<std::size_t> widths{24, 36, 36, 30, 12};
   std::vector<std::vector<std::string>> columns;
   std::size_t height = 0;
   for (std::size_t i = 0; i < widths.size(); ++i) {
@@ -147,7 +147,7 @@ bool print_table(const std::vector<Section>& sections) {
   bool held = true;
   std::printf("\n");
   print_row({"block", "the paper's claim", "measured here", "baseline", "speed-up"});
-  std::printf("%s\n", std::string(142, '-').c_str());
+  std::printf("%s\n", std::string(146, '-').c_str());
   for (const Section& section : sections)
     for (const Row& row : section.rows) {
       print_row({row.block, row.claim, (row.held ? "" : "DOES NOT HOLD: ") + row.measured, row.baseline, row.speed_up});

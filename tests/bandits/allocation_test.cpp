@@ -186,7 +186,8 @@ TEST_CASE("bandits.allocation: gaps scaled by s scale weights by 1 over s square
 
 TEST_CASE("bandits.allocation: degenerate problems") {
   SECTION("identical arms are all optimal and cost nothing") {
-    const Allocation allocation = asymptotic_allocation(Matrix<double>::Ones(4, 3).eval(), Vector<double>::Zero(4).eval());
+    const Allocation allocation =
+        asymptotic_allocation(Matrix<double>::Ones(4, 3).eval(), Vector<double>::Zero(4).eval());
     CHECK(allocation.cost == 0);
     CHECK(allocation.converged);
     for (Index i = 0; i < 4; ++i) CHECK(allocation.weights[i] == infinity);

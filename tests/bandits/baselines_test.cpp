@@ -57,7 +57,7 @@ TEST_CASE("bandits.baselines: phased elimination follows its rates and widths") 
   Rng rng(0);
   simulate(algorithm, bandit, rng);
   const auto& reports = algorithm.state().reports;
-  CHECK(reports[0].plan.total() == 2000);            // 2 T^(1/2)
+  CHECK(reports[0].plan.total() == 2000);                  // 2 T^(1/2)
   CHECK(std::abs(reports[1].plan.total() - 63246) <= 1);   // 2 T^(3/4)
   CHECK(std::abs(reports[2].plan.total() - 355656) <= 1);  // 2 T^(7/8)
   // Two arms of means 1 and 1 - gap part once 2 sqrt(2 log(2 T^2) / rate) < gap.

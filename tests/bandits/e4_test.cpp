@@ -33,8 +33,8 @@ std::vector<double> exact_sums(const BatchPlan& plan, const LinearBandit& bandit
 TEST_CASE("bandits.e4: noise-free runs follow the trace of the oracle") {
   const auto trace = test::fixture("e4_bandit/noisefree_trace");
   Index row = 0;
-  for (const std::string name : {"eoo_d2_e001", "eoo_d2_e03", "eoo_d3_e02", "eoo_d5_e001", "rand_k9_d5", "rand_k50_d20",
-                                 "duplicates_k6_d3"}) {
+  for (const std::string name :
+       {"eoo_d2_e001", "eoo_d2_e03", "eoo_d3_e02", "eoo_d5_e001", "rand_k9_d5", "rand_k50_d20", "duplicates_k6_d3"}) {
     const LinearBandit bandit = fixture_bandit(name, 0);
     for (const std::int64_t horizon : {10000, 50000})
       for (const E4Preset preset : {E4Preset::practical, E4Preset::theory}) {
@@ -87,7 +87,8 @@ TEST_CASE("bandits.e4: a run uses the horizon exactly and never plans an empty b
   for (const E4Preset preset : {E4Preset::practical, E4Preset::theory})
     for (const E4Schedule schedule : {E4Schedule::minimax, E4Schedule::geometric})
       for (const std::int64_t horizon : {1, 2, 3, 7, 15, 16, 100, 3000, 100000}) {
-        INFO("horizon " << horizon << " preset " << static_cast<int>(preset) << " schedule " << static_cast<int>(schedule));
+        INFO("horizon " << horizon << " preset " << static_cast<int>(preset) << " schedule "
+                        << static_cast<int>(schedule));
         const LinearBandit bandit = random_instance(rng.below(12) + 1, rng.below(4) + 1, rng);
         E4 algorithm(bandit.arms, horizon, {.preset = preset, .schedule = schedule});
         std::int64_t pulls = 0;
@@ -203,8 +204,7 @@ TEST_CASE("bandits.e4: noise and means that double together change no plan") {
     simulate(a, one, rng_a);
     simulate(b, two, rng_b);
     REQUIRE(a.state().reports.size() == b.state().reports.size());
-    for (std::size_t i = 0; i < a.state().reports.size(); ++i)
-      CHECK(a.state().reports[i] == b.state().reports[i]);
+    for (std::size_t i = 0; i < a.state().reports.size(); ++i) CHECK(a.state().reports[i] == b.state().reports[i]);
   }
 }
 
@@ -230,7 +230,8 @@ TEST_CASE("bandits.e4: prior data are credited to the first batch") {
     CHECK(warm.state().pulls == static_cast<std::int64_t>(first.arms.size()));
   }
   SECTION("enough of it replaces the batch") {
-    for (std::size_t i = 0; i < 3; ++i) prior.counts[i] += 1, prior.reward_sums[i] += bandit.means()[static_cast<Index>(i)];
+    for (std::size_t i = 0; i < 3; ++i)
+      prior.counts[i] += 1, prior.reward_sums[i] += bandit.means()[static_cast<Index>(i)];
     for (const E4Preset preset : {E4Preset::practical, E4Preset::theory}) {
       E4 warm(bandit.arms, 10000, {.preset = preset}, prior);
       REQUIRE(warm.ask());
@@ -313,7 +314,8 @@ TEST_CASE("bandits.e4: a state that does not fit is refused") {
     return message_of<InvalidArgument>([&] { E4(arms, {}, state); });
   };
   CHECK(with([](TrialState&) {}) == "nothing thrown");
-  CHECK(with([](TrialState& s) { s.counts.pop_back(); }) == "E4: counts has shape [1], expected [2] (one count an arm)");
+  CHECK(with([](TrialState& s) { s.counts.pop_back(); }) ==
+        "E4: counts has shape [1], expected [2] (one count an arm)");
   CHECK(with([](TrialState& s) { s.reward_sums.push_back(0); }) ==
         "E4: reward_sums has shape [3], expected [2] (one sum an arm)");
   CHECK(with([](TrialState& s) { s.horizon = 0; }) == "E4: horizon must be between 1 and 2^60, got 0");
@@ -326,16 +328,20 @@ TEST_CASE("bandits.e4: a state that does not fit is refused") {
   for (const auto& twice : {std::vector<Index>{0, 0}, std::vector<Index>{1, 0}})
     CHECK(with([&](TrialState& s) { s.active = twice; }) ==
           "E4: active and planned arms must be listed once each, in ascending order");
-  CHECK(with([](TrialState& s) { s.pending.arms = {1, 0}; }) ==
-        "E4: active and planned arms must be listed once each, in ascending order");
+  CHECK(with([](TrialState& s) {
+          s.pending.arms = {1, 0};
+        }) == "E4: active and planned arms must be listed once each, in ascending order");
   CHECK(with([](TrialState& s) { s.active.clear(); }) == "E4: no arm is active");
   CHECK(with([](TrialState& s) { s.active = {2}; }) == "E4: every active arm must be the index of an arm, got 2");
-  CHECK(with([](TrialState& s) { s.pending.arms[0] = -1; }) == "E4: every planned arm must be the index of an arm, got -1");
+  CHECK(with([](TrialState& s) { s.pending.arms[0] = -1; }) ==
+        "E4: every planned arm must be the index of an arm, got -1");
   CHECK(with([](TrialState& s) { s.pending.counts[0] = 0; }) ==
         "E4: every planned count must be positive and within the horizon, got 0");
   CHECK(with([](TrialState& s) { s.pending.counts[1] = 100; }) ==
         "E4: every planned count must be positive and within the horizon, got 100");
-  CHECK(with([](TrialState& s) { s.pending.arms = {0, 7}; }) == "E4: every planned arm must be the index of an arm, got 7");
+  CHECK(with([](TrialState& s) {
+          s.pending.arms = {0, 7};
+        }) == "E4: every planned arm must be the index of an arm, got 7");
   CHECK(with([](TrialState& s) { s.pending.counts.pop_back(); }) == "E4: the pending plan has 2 arms and 1 counts");
   CHECK(with([](TrialState& s) { s.counts[0] = (std::int64_t{1} << 60) + 1; }) ==
         "E4: the sum of the counts must be at most 2^60, got 1152921504606846977");

@@ -65,10 +65,16 @@ TEST_CASE("bandits.linear_bandit: a singular H serves the span of the pulled arm
   arms << 1, 0, 0, 0, 1, 0, 0.5, 0.5, 0;
   const Vector<double> theta = Vector<double>::Unit(3, 0);
   CHECK(std::abs(chernoff_statistic(arms, Counts{4, 4, 0}, theta) - 1) <= 1e-12);  // 1 / (2 (1/4 + 1/4)), both arms
-  CHECK(message_of<NumericalError>([&] { chernoff_statistic(arms, Counts{4, 0, 0}, theta); }) ==
-        "chernoff_statistic: H is singular and arm 1 minus arm 0 lies outside the span of the pulled arms; use a ridge");
-  CHECK(message_of<NumericalError>([&] { chernoff_statistic(arms, Counts{0, 0, 0}, theta); }) ==
-        "chernoff_statistic: H is singular and arm 1 minus arm 0 lies outside the span of the pulled arms; use a ridge");
+  CHECK(
+      message_of<NumericalError>([&] {
+        chernoff_statistic(arms, Counts{4, 0, 0}, theta);
+      }) ==
+      "chernoff_statistic: H is singular and arm 1 minus arm 0 lies outside the span of the pulled arms; use a ridge");
+  CHECK(
+      message_of<NumericalError>([&] {
+        chernoff_statistic(arms, Counts{0, 0, 0}, theta);
+      }) ==
+      "chernoff_statistic: H is singular and arm 1 minus arm 0 lies outside the span of the pulled arms; use a ridge");
   CHECK(std::isfinite(chernoff_statistic(arms, Counts{4, 0, 0}, theta, 1e-3)));
 }
 
@@ -176,8 +182,9 @@ TEST_CASE("bandits.linear_bandit: broken state texts are refused with the byte a
   const std::string text = to_text(some_state());
   for (std::size_t length = 0; length < text.size(); ++length) {
     INFO(length);
-    CHECK(message_of<ParseError>([&] { trial_state_from_text(text.substr(0, length)); })
-              .starts_with("trial_state_from_text: byte "));
+    CHECK(message_of<ParseError>([&] {
+            trial_state_from_text(text.substr(0, length));
+          }).starts_with("trial_state_from_text: byte "));
   }
   CHECK(message_of<ParseError>([] { trial_state_from_text("hello"); }) ==
         "trial_state_from_text: byte 0: expected ashlar-trial 1\n");
@@ -199,20 +206,26 @@ TEST_CASE("bandits.linear_bandit: broken state texts are refused with the byte a
 TEST_CASE("bandits.linear_bandit: bad input is named") {
   const Matrix<double> arms = Matrix<double>::Identity(2, 2);
   const Vector<double> theta = Vector<double>::Ones(2);
-  CHECK(message_of<InvalidArgument>([&] { chernoff_statistic(arms, Counts{1, -1}, theta); }) ==
-        "chernoff_statistic: every count must be not negative, got -1");
+  CHECK(message_of<InvalidArgument>([&] {
+          chernoff_statistic(arms, Counts{1, -1}, theta);
+        }) == "chernoff_statistic: every count must be not negative, got -1");
   CHECK(message_of<InvalidArgument>([&] { chernoff_statistic(arms, Counts{1}, theta); }) ==
         "chernoff_statistic: counts has shape [1], expected [2] (one count an arm)");
-  CHECK(message_of<InvalidArgument>([&] { chernoff_statistic(arms, Counts{1, 1}, std::vector<double>{1}); }) ==
-        "chernoff_statistic: theta has shape [1], expected [2] (one coefficient a dimension)");
-  CHECK(message_of<InvalidArgument>([&] { chernoff_statistic(arms, Counts{1, 1}, std::vector<double>{1, NAN}); }) ==
-        "chernoff_statistic: theta must be finite, got nan");
-  CHECK(message_of<InvalidArgument>([&] { chernoff_statistic(arms, Counts{1, 1}, theta, -1.0); }) ==
-        "chernoff_statistic: ridge must be finite and not negative, got -1");
-  CHECK(message_of<InvalidArgument>([&] { chernoff_statistic(arms, Counts{1, 1}, theta, 0.0, 0.0); }) ==
-        "chernoff_statistic: sigma must be finite and positive, got 0");
-  CHECK(message_of<InvalidArgument>([&] { ridge_estimate(arms, Counts{1, 1}, std::vector<double>{1}); }) ==
-        "ridge_estimate: reward_sums has shape [1], expected [2] (one sum an arm)");
+  CHECK(message_of<InvalidArgument>([&] {
+          chernoff_statistic(arms, Counts{1, 1}, std::vector<double>{1});
+        }) == "chernoff_statistic: theta has shape [1], expected [2] (one coefficient a dimension)");
+  CHECK(message_of<InvalidArgument>([&] {
+          chernoff_statistic(arms, Counts{1, 1}, std::vector<double>{1, NAN});
+        }) == "chernoff_statistic: theta must be finite, got nan");
+  CHECK(message_of<InvalidArgument>([&] {
+          chernoff_statistic(arms, Counts{1, 1}, theta, -1.0);
+        }) == "chernoff_statistic: ridge must be finite and not negative, got -1");
+  CHECK(message_of<InvalidArgument>([&] {
+          chernoff_statistic(arms, Counts{1, 1}, theta, 0.0, 0.0);
+        }) == "chernoff_statistic: sigma must be finite and positive, got 0");
+  CHECK(message_of<InvalidArgument>([&] {
+          ridge_estimate(arms, Counts{1, 1}, std::vector<double>{1});
+        }) == "ridge_estimate: reward_sums has shape [1], expected [2] (one sum an arm)");
   CHECK(message_of<InvalidArgument>([&] { RidgeEstimator(arms, 0.0); }) ==
         "RidgeEstimator: ridge must be finite and positive, got 0");
   RidgeEstimator estimator(arms);
@@ -222,7 +235,8 @@ TEST_CASE("bandits.linear_bandit: bad input is named") {
         "RidgeEstimator::add: count must be not negative, got -1");
   CHECK(message_of<InvalidArgument>([&] { estimator.add(0, 1, NAN); }) ==
         "RidgeEstimator::add: reward_sum must be finite, got nan");
-  CHECK(message_of<InvalidArgument>([] { end_of_optimism(1, 0.1); }) == "end_of_optimism: dim must be at least 2, got 1");
+  CHECK(message_of<InvalidArgument>([] { end_of_optimism(1, 0.1); }) ==
+        "end_of_optimism: dim must be at least 2, got 1");
   CHECK(message_of<InvalidArgument>([] { end_of_optimism(2, 1); }) ==
         "end_of_optimism: epsilon must be between 0 and 1, got 1");
 }

@@ -16,7 +16,7 @@ namespace {
 
 using test::message_of;
 
-const std::vector<std::string> cases{"eoo_d2_e001", "eoo_d2_e03",    "eoo_d3_e02",       "eoo_d5_e001", "rand_k9_d5",
+const std::vector<std::string> cases{"eoo_d2_e001",  "eoo_d2_e03",    "eoo_d3_e02",       "eoo_d5_e001",  "rand_k9_d5",
                                      "rand_k50_d20", "rankdef_k6_d3", "duplicates_k6_d3", "single_arm_d2"};
 
 Matrix<double> arms_of(const std::string& name) { return test::fixture("e4_bandit/" + name + "_X").matrix(); }
@@ -48,7 +48,8 @@ TEST_CASE("bandits.optimal_design: fixtures have the rank and leverage and deter
     INFO(name);
     const auto scalars = test::fixture("e4_bandit/" + name + "_scalars");
     const DesignOptions tight{.tolerance = 1e-10};
-    for (const Design& design : {d_optimal_design(arms_of(name), tight), reference::d_optimal_design(arms_of(name), tight)}) {
+    for (const Design& design :
+         {d_optimal_design(arms_of(name), tight), reference::d_optimal_design(arms_of(name), tight)}) {
       CHECK(static_cast<double>(design.rank) == scalars.data()[0]);
       CHECK(std::abs(design.g - scalars.data()[1]) <= 1e-6);
       CHECK(std::abs(design.log_det - scalars.data()[2]) <= 1e-8);
@@ -60,7 +61,8 @@ TEST_CASE("bandits.optimal_design: fixtures have the rank and leverage and deter
 TEST_CASE("bandits.optimal_design: pull counts of the fixtures are met exactly") {
   for (const std::string& name : cases) {
     INFO(name);
-    const auto pi = test::fixture("e4_bandit/" + name + "_pi"), scalars = test::fixture("e4_bandit/" + name + "_scalars");
+    const auto pi = test::fixture("e4_bandit/" + name + "_pi"),
+               scalars = test::fixture("e4_bandit/" + name + "_scalars");
     const auto expected = test::fixture<std::int64_t>("e4_bandit/" + name + "_counts100");
     Design design;
     design.weights = vector(pi.view<1>());
@@ -110,6 +112,29 @@ TEST_CASE("bandits.optimal_design: a few outermost arms that span nothing do not
   check_is_design(design, 1e-6);
   CHECK(design.rank == 3);
   CHECK(std::abs(largest_leverage(arms, design.weights) - 3) <= 1e-5);
+}
+
+TEST_CASE("bandits.optimal_design: arms below the support bound are not in the optimal support") {
+  Rng rng(9);
+  for (const Index dim : {2, 4, 7}) {
+    const Matrix<double> arms = normal_matrix<double>(rng, 200, dim);
+    const Design best = d_optimal_design(arms, {.tolerance = 1e-10});
+    for (const Index iterations : {0, 20, 100, 200, 300}) {
+      INFO(dim << " dimensions after " << iterations << " iterations");
+      const Design early = reference::d_optimal_design(arms, {.tolerance = 1e-10, .max_iterations = iterations});
+      const auto rank = static_cast<double>(dim);
+      const double bound = detail::support_bound(early.g / rank - 1, rank);
+      const Eigen::MatrixXd inverse = (arms.transpose() * early.weights.asDiagonal() * arms).inverse();
+      Index gone = 0;
+      for (Index i = 0; i < 200; ++i) {
+        const double leverage = (arms.row(i) * inverse).dot(arms.row(i));
+        if (leverage >= bound) continue;
+        ++gone;
+        CHECK(best.weights[i] <= 1e-6);
+      }
+      if (early.g / rank - 1 <= 0.1) CHECK(gone >= 100);
+    }
+  }
 }
 
 TEST_CASE("bandits.optimal_design: log det never decreases from one iteration to the next") {

@@ -111,7 +111,7 @@ namespace reference {
 
 /// phi(w) = t c.w - sum_x log(1 - f_x) - sum_x log w_x with f_x = 2 x^T H(w)^-1 x / gap_x^2, and its derivatives.
 struct Barrier {
-  double value = 0;        ///< infinite outside the feasible set
+  double value = 0;            ///< infinite outside the feasible set
   Vector<double> constraints;  ///< f, [k]
   Vector<double> gradient;     ///< [k]
   Matrix<double> hessian;      ///< [k, k]
@@ -322,7 +322,8 @@ struct AllocationVerdict {
 /// Lagrangian is linear in w, and any m with sum_x m_x (v_x^T x_j)^2 <= gap_j bounds the cost from below by
 /// sum_x m_x (2 p f_x - 1). Scaled to be feasible and with the best p this is kappa (sum m f)^2 / sum m,
 /// kappa = min_j gap_j / price_j.
-inline AllocationVerdict judge(const ReducedAllocation& problem, std::span<const Index> few, const BarrierNewton& newton) {
+inline AllocationVerdict judge(const ReducedAllocation& problem, std::span<const Index> few,
+                               const BarrierNewton& newton) {
   const Index rank = problem.x.cols();
   Eigen::MatrixXd root = Eigen::MatrixXd::Identity(rank, rank);  // L^-T
   newton.cholesky().triangularView<Eigen::Lower>().transpose().solveInPlace(root);
@@ -333,8 +334,7 @@ inline AllocationVerdict judge(const ReducedAllocation& problem, std::span<const
   for (Index i = 0; i < gaps.size(); ++i) gaps[i] = problem.gaps[few[static_cast<std::size_t>(i)]];
   const Vector<double> m = newton.multipliers(gaps);
   // price_j = 2 (L^-1 x_j)^T [sum_x m_x / gap_x^2 (L^-1 x)(L^-1 x)^T] (L^-1 x_j)
-  const Eigen::MatrixXd half =
-      newton.solved() * (2 * m.cwiseQuotient(gaps.cwiseAbs2())).cwiseSqrt().asDiagonal();
+  const Eigen::MatrixXd half = newton.solved() * (2 * m.cwiseQuotient(gaps.cwiseAbs2())).cwiseSqrt().asDiagonal();
   const Eigen::MatrixXd worth = half * half.transpose();
   verdict.prices = (solved * worth).cwiseProduct(solved).rowwise().sum();
   const double kappa = problem.gaps.cwiseQuotient(verdict.prices).minCoeff();

@@ -48,8 +48,7 @@ class PhasedElimination {
     if (trial_.waiting()) return state.pending;
     if (trial_.remaining() == 0) return std::nullopt;
     std::vector<std::int64_t> counts(state.active.size());
-    if (state.active.size() > 1)
-      design_counts(d_optimal_design(trial_.active_arms(), options_.design), rate(), counts);
+    if (state.active.size() > 1) design_counts(d_optimal_design(trial_.active_arms(), options_.design), rate(), counts);
     if (!trial_.offer(state.active, counts)) {  // one arm left, or only arms that are zero
       state.active = {trial_.leader()};
       trial_.offer(state.active, std::vector<std::int64_t>{trial_.remaining()});

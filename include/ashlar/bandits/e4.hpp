@@ -168,8 +168,8 @@ class E4 {
     const double alpha = (1 + 1 / logs_.log_log) * (1 + static_cast<double>(dim()) * logs_.log_log / logs_.log);
     const double cap =
         std::min(std::pow(logs_.log, 1 + options_.gamma), horizon() / (2 * static_cast<double>(arm_count())));
-    Counts counts = practical() ? Counts(static_cast<std::size_t>(arm_count()), 0)
-                                : design_pulls(trial_.arms(), first_rate());
+    Counts counts =
+        practical() ? Counts(static_cast<std::size_t>(arm_count()), 0) : design_pulls(trial_.arms(), first_rate());
     for (Index i = 0; i < arm_count(); ++i) {
       const double wanted = options_.sigma * options_.sigma * allocation.weights[i] * alpha * logs_.log;
       // The slack: the barrier method leaves about 1e-6 where the weight is zero, and that is no pull.

@@ -187,8 +187,7 @@ namespace reference {
 inline double chernoff_statistic(const Matrix<double>& arms, View<const std::int64_t, 1> counts,
                                  View<const double, 1> theta, double ridge = 0, double sigma = 1) {
   Eigen::MatrixXd h = ridge * Eigen::MatrixXd::Identity(arms.cols(), arms.cols());
-  for (Index i = 0; i < arms.rows(); ++i)
-    h += static_cast<double>(counts[i]) * arms.row(i).transpose() * arms.row(i);
+  for (Index i = 0; i < arms.rows(); ++i) h += static_cast<double>(counts[i]) * arms.row(i).transpose() * arms.row(i);
   const Eigen::MatrixXd inverse = h.inverse();
   const Vector<double> means = arms * vector(theta);
   Index best = 0;
@@ -232,10 +231,10 @@ class RidgeEstimator {
     }
   }
 
-  const Matrix<double>& arms() const { return arms_; }                    ///< [K, d]
-  const Vector<std::int64_t>& counts() const { return counts_; }          ///< [K]
-  const Vector<double>& reward_sums() const { return reward_sums_; }      ///< [K]
-  const Matrix<double>& precision() const { return precision_; }          ///< H + ridge I, [d, d]
+  const Matrix<double>& arms() const { return arms_; }                ///< [K, d]
+  const Vector<std::int64_t>& counts() const { return counts_; }      ///< [K]
+  const Vector<double>& reward_sums() const { return reward_sums_; }  ///< [K]
+  const Matrix<double>& precision() const { return precision_; }      ///< H + ridge I, [d, d]
 
   /// (H + ridge I)^-1 sum_x S_x x. O(d^3).
   Vector<double> theta() const {
@@ -302,15 +301,15 @@ struct BatchReport {
 
 /// Everything a running algorithm knows besides the arms and its options: plain data, to be saved and resumed.
 struct TrialState {
-  std::int64_t horizon = 0;           ///< pulls in all
-  std::int64_t pulls = 0;             ///< pulls made so far
-  Index stage = 1;                    ///< of the next plan to be learned from
-  std::vector<std::int64_t> counts;   ///< [K], prior data included
-  std::vector<double> reward_sums;    ///< [K], prior data included
-  std::vector<double> theta;          ///< [d], the last estimate; empty before the first
-  std::vector<Index> active;          ///< arms still in the race
-  BatchPlan pending;                  ///< asked for and not told yet; empty if there is none
-  std::vector<BatchReport> reports;   ///< one a batch told
+  std::int64_t horizon = 0;          ///< pulls in all
+  std::int64_t pulls = 0;            ///< pulls made so far
+  Index stage = 1;                   ///< of the next plan to be learned from
+  std::vector<std::int64_t> counts;  ///< [K], prior data included
+  std::vector<double> reward_sums;   ///< [K], prior data included
+  std::vector<double> theta;         ///< [d], the last estimate; empty before the first
+  std::vector<Index> active;         ///< arms still in the race
+  BatchPlan pending;                 ///< asked for and not told yet; empty if there is none
+  std::vector<BatchReport> reports;  ///< one a batch told
 
   friend bool operator==(const TrialState&, const TrialState&) = default;
 };
@@ -331,12 +330,13 @@ concept BatchedAlgorithm = requires(A& algorithm, const A& observed, View<const 
 };
 
 struct RunResult {
-  double regret = 0;    ///< expected regret of the arms pulled
+  double regret = 0;  ///< expected regret of the arms pulled
   Index batches = 0;
   Index best_arm = -1;  ///< the algorithm's answer
 };
 
-/// Runs an algorithm to its horizon against Gaussian rewards: a batch of n pulls of an arm sums to N(n mean, n sigma^2).
+/// Runs an algorithm to its horizon against Gaussian rewards: a batch of n pulls of an arm sums to N(n mean, n
+/// sigma^2).
 template <BatchedAlgorithm A>
 RunResult simulate(A& algorithm, const LinearBandit& bandit, Rng& rng) {
   const Vector<double> means = bandit.means();

@@ -64,6 +64,12 @@ inline double exact_step(double leverage, double rank, double weight) {
   return leverage > 1 + 1e-14 ? std::max(drop, (leverage / rank - 1) / (leverage - 1)) : drop;
 }
 
+/// An arm of smaller leverage cannot be in the support of an optimal design, given a design of excess e = g / rank - 1:
+///   rank (1 + e / 2 - sqrt(e (4 + e - 4 / rank)) / 2)      (Harman, Pronzato 2007, theorem 1).
+inline double support_bound(double excess, double rank) {
+  return rank * (1 + excess / 2 - std::sqrt(excess * (4 + excess - 4 / rank)) / 2);
+}
+
 /// Designs of a span of one dimension or none have closed forms: all the mass on the longest arm. `y`: [K, rank].
 inline Design trivial_design(const Matrix<double>& y, const RowSpace& space) {
   Design design{Vector<double>::Zero(y.rows()), space.rank(), 0, 0, 0, true};
@@ -255,11 +261,9 @@ class WorkingSet {
     find_extremes(simd::reduce_max(most), simd::reduce_min(least));
   }
 
-  /// Lets go of arms of weight zero that cannot be in the optimal support: with e = g / r - 1 these are
-  ///   leverage < r (1 + e / 2 - sqrt(e (4 + e - 4 / r)) / 2)      (Harman, Pronzato 2007, theorem 1).
+  /// Lets go of arms of weight zero that cannot be in the optimal support.
   void drop_hopeless() {
-    const double e = std::max(above_, 0.0);
-    const double bound = dimensions_ * (1 + e / 2 - std::sqrt(e * (4 + e - 4 / dimensions_)) / 2) * (1 - 1e-9);
+    const double bound = support_bound(std::max(above_, 0.0), dimensions_) * (1 - 1e-9);
     const auto hopeless = [&](Index i) { return weights_[i] <= 0 && leverages_[i] < bound; };
     Index leaving = 0;
     for (Index i = 0; i < size(); ++i) leaving += hopeless(i);
@@ -282,11 +286,11 @@ class WorkingSet {
   Index rank_;
   double dimensions_;  // the rank as a number
   std::vector<Index> arms_;
-  Matrix<double> y_;                     // [rank, padded size]
-  Vector<double> weights_, leverages_;   // [padded size]
-  Eigen::MatrixXd cholesky_, inverse_;   // of V
-  Vector<double> direction_;             // V^-1 y of the chosen arm
-  double above_ = 0, below_ = 0;         // g / r - 1, and 1 - (smallest leverage on the support) / r
+  Matrix<double> y_;                    // [rank, padded size]
+  Vector<double> weights_, leverages_;  // [padded size]
+  Eigen::MatrixXd cholesky_, inverse_;  // of V
+  Vector<double> direction_;            // V^-1 y of the chosen arm
+  double above_ = 0, below_ = 0;        // g / r - 1, and 1 - (smallest leverage on the support) / r
   Index chosen_ = 0, iterations_ = 0;
 };
 

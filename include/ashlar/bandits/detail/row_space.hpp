@@ -66,7 +66,7 @@ class Arms {
 
 /// An orthonormal basis of the span of the rows of a matrix, and the singular values along it.
 struct RowSpace {
-  Matrix<double> basis;             ///< [dim, rank]
+  Matrix<double> basis;            ///< [dim, rank]
   Vector<double> singular_values;  ///< [rank], all positive
 
   Index rank() const { return basis.cols(); }
