@@ -55,7 +55,7 @@ Section bandits_section(const Data&, Rng rng, const Progress& progress) {
       "pulls of treatments that are plainly bad: optimism never makes them. E4 plans them from the lower bound on "
       "regret itself. Mean of 40 runs; the rewards are simulated, as regret can only be known where the truth is.";
   Plot plot{
-      .title = "Regret over the horizon", .x_label = "pulls T", .y_label = "mean regret", .log_x = true, .log_y = true};
+      .title = "Regret over the horizon", .x_label = "pulls T", .y_label = "mean regret", .log_x = true, .log_y = true, .series = {}};
   plot.series = {{"E4", {}, {}},
                  {"phased elimination", {}, {}},
                  {"rarely switching OFUL", {}, {}},
