@@ -38,7 +38,7 @@ void check_transpose() {
   constexpr Index w = simd::width<T>, from_stride = w + 3, to_stride = w + 5;
   const auto from = counting<T>(w * from_stride);
   std::vector<T> to(static_cast<std::size_t>(w * to_stride), T{-1});
-  simd::transpose_tile(from.data(), from_stride, to.data(), to_stride);
+  simd::transpose_block(from.data(), from_stride, to.data(), to_stride);
   for (Index i = 0; i < w; ++i)
     for (Index j = 0; j < to_stride; ++j)
       CHECK(to[static_cast<std::size_t>(i * to_stride + j)] == (j < w ? from[static_cast<std::size_t>(j * from_stride + i)] : T{-1}));

@@ -212,6 +212,25 @@ TEST_CASE("sets.quantile_pooling: rows made to mislead the sample are still sear
     }
 }
 
+TEST_CASE("sets.quantile_pooling: a search that ran out of patience ends with introselect") {
+  const Index n = 1000;
+  Rng rng(23);
+  std::vector<float> row(static_cast<std::size_t>(n)), kept(row.size() + static_cast<std::size_t>(detail::lanes<float>));
+  for (float& v : row) v = static_cast<float>(rng.below(300));
+  auto sorted = row;
+  std::sort(sorted.begin(), sorted.end());
+  for (Index rank = 0; rank < n; ++rank) {
+    detail::Search<float> search{.row = row.data(), .count = n, .rank = rank, .kept = kept.data(), .left = row.data(),
+                                 .size = n, .target = rank};
+    search.select();
+    const auto at = sorted.begin() + rank;
+    REQUIRE(search.done);
+    REQUIRE(search.low == *at);
+    REQUIRE(search.tie == at - std::lower_bound(sorted.begin(), sorted.end(), *at));
+    REQUIRE(search.high == sorted[static_cast<std::size_t>(std::min(rank + 1, n - 1))]);
+  }
+}
+
 // ---- Identities -------------------------------------------------------------------------------------------------
 
 TEST_CASE("sets.quantile_pooling: the output does not depend on the order of the elements and the gradient follows it") {
