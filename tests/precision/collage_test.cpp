@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "ashlar/io/safetensors.hpp"
-#include "ashlar/precision/collage.cuh"
 #include "support/allocations.hpp"
 #include "support/catch.hpp"
 #include "support/compare.hpp"
@@ -567,26 +566,6 @@ TEST_CASE("precision.collage: descent quality is the same for any number of thre
   }
 }
 
-TEST_CASE("precision.collage: descent quality of plain arrays and of groups") {
-  const std::vector<double> update{1, 2, 0, -2}, before{0, 0, 5, 1}, after{1, 0, 5, 0};
-  const DescentSums sums = descent_quality(update, before, after);
-  const DescentReport report = sums.report();
-  CHECK(report.norm_update == 3);
-  CHECK(report.edq == 1);  // (1 + 0 + 0 + 2) / 3
-  CHECK(std::abs(report.ratio - 1.0 / 3) < 1e-15);
-  CHECK(report.lost_fraction == 0.5);
-  DescentSums both = sums;
-  both += descent_quality(std::vector<double>{3}, std::vector<double>{0}, std::vector<double>{3});
-  CHECK(std::abs(both.report().ratio - 12.0 / 18) < 1e-15);  // not the mean of 1/3 and 1
-  const DescentReport nothing =
-      descent_quality(std::vector<double>{0}, std::vector<double>{1}, std::vector<double>{1}).report();
-  CHECK(nothing.edq == 0);
-  CHECK(nothing.ratio == 1);
-  CHECK(DescentSums{}.report().ratio == 1);
-  CHECK(message_of<InvalidArgument>([&] { descent_quality(update, before, std::vector<double>{1}); }) ==
-        "descent_quality: after has shape [1], expected [4] (same length as update)");
-}
-
 TEST_CASE("precision.collage: a step allocates nothing") {
   test::with_threads(1, [] {
     std::vector<bfloat16> theta(70000), g(70000);
@@ -773,29 +752,6 @@ TEST_CASE("precision.collage: bad arguments are named and change nothing") {
 }
 
 // The device's body, played by the host: same bits, every element once.
-TEST_CASE("precision.collage: the device body gives the bits of the host form") {
-  for (const Precision precision : strategies) {
-    INFO(name_of(precision));
-    for (const Index n : {1, 1023, 1024, 2500}) {
-      AdamWOptions options;
-      options.rounding = n == 2500 ? Rounding::stored_values : Rounding::every_operation;
-      Rng rng(71);
-      const auto start = spread<bfloat16>(rng, n, 20);
-      auto theta = start, played = start;
-      Rng one(3), two(3);
-      AdamWState<bfloat16> state(precision, theta, one), played_state(precision, played, two);
-      for (int t = 0; t < 3; ++t) {
-        const auto g = spread<bfloat16>(rng, n, 30);
-        adamw_step(theta, g, state, options);
-        const std::uint64_t step = ++played_state.step;
-        detail::with_body(detail::arrays_of(played.data(), g.data(), played_state), n, precision, played_state.seed,
-                          step, options, 1.0, [](const auto& body, Index blocks) { run_on_host(blocks, 256, body); });
-      }
-      CHECK((bytes_of(theta, state) == bytes_of(played, played_state)));
-    }
-  }
-}
-
 #if defined(__SSE__)
 TEST_CASE("precision.collage: a processor that flushes subnormals is refused") {
   std::vector<bfloat16> theta(1);
