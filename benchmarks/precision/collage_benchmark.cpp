@@ -111,7 +111,7 @@ const bool registered = [] {
       scoreboard::add({"precision.collage.light_checked", size, "float32 master", {.bytes = 30 * count}, threads},
                       step(n, Precision::fp32_master, true));
     }
-  // Rounding alone: four bytes in, two out.
+  // StepRounding alone: four bytes in, two out.
   const Index n = Index{16} << 20;
   const auto rounding = [=](auto run) {
     return [=] {

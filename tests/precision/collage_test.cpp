@@ -226,7 +226,7 @@ TEMPLATE_TEST_CASE("precision.collage: fast form and reference agree bit for bit
     if (std::same_as<F, float> && precision == Precision::stochastic) continue;
     for (const Index n : {0, 1, 63, 64, 65, 127, 128, 129, 193, 1000, 20001, 40002}) {
       AdamWOptions options;
-      options.rounding = n % 5 == 1 || n % 5 == 2 ? Rounding::every_operation : Rounding::stored_values;
+      options.rounding = n % 5 == 1 || n % 5 == 2 ? StepRounding::every_operation : StepRounding::stored_values;
       options.epsilon = 1e-3;
       options.weight_decay = n % 2 == 0 ? 0.0 : 0.05;
       options.robust_grow = n % 3 == 0;
@@ -242,7 +242,7 @@ TEMPLATE_TEST_CASE("precision.collage: fast form and reference agree bit for bit
 
 TEST_CASE("precision.collage: subnormal numbers and overflow take the same bits in both forms") {
   for (const Precision precision : strategies)
-    for (const Rounding rounding : {Rounding::every_operation, Rounding::stored_values}) {
+    for (const StepRounding rounding : {StepRounding::every_operation, StepRounding::stored_values}) {
       INFO(name_of(precision));
       const auto drive = [&](auto form) {
         Rng rng(23);
@@ -270,7 +270,7 @@ TEST_CASE("precision.collage: subnormal numbers and overflow take the same bits 
 TEST_CASE("precision.collage: unchecked infinite and NaN gradients spread to the same bits in both forms") {
   for (const Precision precision :
        {Precision::pure, Precision::kahan, Precision::stochastic, Precision::collage_light, Precision::collage_plus})
-    for (const Rounding rounding : {Rounding::every_operation, Rounding::stored_values}) {
+    for (const StepRounding rounding : {StepRounding::every_operation, StepRounding::stored_values}) {
       INFO(name_of(precision));
       AdamWOptions options;
       options.rounding = rounding;
@@ -343,7 +343,7 @@ TEST_CASE("precision.collage: light over float tracks AdamW in double where floa
 }
 
 TEST_CASE("precision.collage: a constant gradient brings v to its square only where v can decay") {
-  const auto settle = [](Precision precision, int steps, double beta2, Rounding rounding = Rounding::every_operation) {
+  const auto settle = [](Precision precision, int steps, double beta2, StepRounding rounding = StepRounding::every_operation) {
     std::vector<bfloat16> theta(1), g(1, round_to<bfloat16>(0.5f));
     AdamWState<bfloat16> state(precision, theta);
     AdamWOptions options;
@@ -357,12 +357,12 @@ TEST_CASE("precision.collage: a constant gradient brings v to its square only wh
   };
   CHECK(std::abs(settle(Precision::collage_plus, 4000, 0.95) - 0.2502) < 5e-4);
   CHECK(std::abs(settle(Precision::collage_plus, 4000, 0.999) - 0.2455) < 5e-4);  // exact: 0.2454
-  CHECK(std::abs(settle(Precision::collage_plus, 4000, 0.999, Rounding::stored_values) - 0.2454) < 5e-4);
+  CHECK(std::abs(settle(Precision::collage_plus, 4000, 0.999, StepRounding::stored_values) - 0.2454) < 5e-4);
   CHECK(settle(Precision::collage_light, 4000, 0.999) < 0.13);  // stuck where a term is below half an ulp
 }
 
 // The mean distance of the value of the weights from AdamW in double, in units of the updates made.
-double drift(Precision precision, Rounding rounding) {
+double drift(Precision precision, StepRounding rounding) {
   AdamWOptions o;
   o.rounding = rounding;
   Rng rng(33);
@@ -396,9 +396,9 @@ double drift(Precision precision, Rounding rounding) {
 }
 
 TEST_CASE("precision.collage: fewer roundings bring Collage nearer to exact AdamW") {
-  const double every = drift(Precision::collage_plus, Rounding::every_operation);
-  const double stored = drift(Precision::collage_plus, Rounding::stored_values);
-  const double pure = drift(Precision::pure, Rounding::every_operation);
+  const double every = drift(Precision::collage_plus, StepRounding::every_operation);
+  const double stored = drift(Precision::collage_plus, StepRounding::stored_values);
+  const double pure = drift(Precision::pure, StepRounding::every_operation);
   CHECK(stored < every);
   CHECK(every < 0.02);
   CHECK(pure > 0.2);  // most of it never arrived

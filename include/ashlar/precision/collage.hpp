@@ -68,7 +68,7 @@ enum class BiasCorrection {
 };
 
 /// How often the arithmetic between loads and stores rounds to the format.
-enum class Rounding {
+enum class StepRounding {
   every_operation,  ///< as the paper's low-precision operations do
   stored_values,    ///< float in between, one rounding for each number stored: fewer errors, and two to three times as
                     ///< fast where memory keeps up. Expansions hi + lo are added up, updated and split again.
@@ -81,7 +81,7 @@ struct AdamWOptions {
   double epsilon = 1e-8;        ///< above 0 also when rounded to the format: 1e-8 is 0 in half precision
   double weight_decay = 0.01;   ///< at least 0; decoupled from the gradient, part of the update
   BiasCorrection bias_correction = BiasCorrection::denominator;
-  Rounding rounding = Rounding::every_operation;  ///< of all but the float32 strategies, which never round in between
+  StepRounding rounding = StepRounding::every_operation;  ///< of all but the float32 strategies, which never round in between
   bool robust_grow = false;  ///< Collage rounding every operation: exact also where an update exceeds its weight
 };
 
@@ -229,7 +229,7 @@ void check_options(std::string_view function, const AdamWOptions& options, Preci
   check_argument(options.beta2 >= 0 && options.beta2 < 1, function, "beta2", "in [0, 1)", options.beta2);
   check_argument(options.weight_decay >= 0 && std::isfinite(options.weight_decay), function, "weight_decay",
                  "finite and at least 0", options.weight_decay);
-  const bool in_float = float32_moments(precision) || options.rounding == Rounding::stored_values;
+  const bool in_float = float32_moments(precision) || options.rounding == StepRounding::stored_values;
   const float rounded = in_float ? static_cast<float>(options.epsilon) : to_float(round_double<F>(options.epsilon));
   check_argument(rounded > 0 && std::isfinite(rounded), function, "epsilon",
                  "finite and above 0 once rounded to the format", options.epsilon);
@@ -456,7 +456,7 @@ struct Moments {
 };
 
 /// First half of the step of element i, or of the vector that starts there: the moments.
-template <Precision P, Rounding R, Component F, class V>
+template <Precision P, StepRounding R, Component F, class V>
 ASHLAR_HOST_DEVICE Moments<V> update_moments(const Arrays<F>& a, Index i, const Coefficients<V>& c) {
   V g = load<V>(a.gradient + i).value;
   if (c.scaled) g = g * c.unscale;
@@ -467,7 +467,7 @@ ASHLAR_HOST_DEVICE Moments<V> update_moments(const Arrays<F>& a, Index i, const 
     store(a.moment32 + i, Rounded<float, V>{m});
     store(a.variance32 + i, Rounded<float, V>{v});
     return {m, v};
-  } else if constexpr (R == Rounding::stored_values) {
+  } else if constexpr (R == StepRounding::stored_values) {
     using Number = Rounded<F, V>;
     const V m = c.beta1 * load<V>(a.moment + i).value + c.one_minus_beta1 * g;
     V v = load<V>(a.variance + i).value;
@@ -505,7 +505,7 @@ ASHLAR_HOST_DEVICE Moments<V> update_moments(const Arrays<F>& a, Index i, const 
 }
 
 /// Second half: the update and how it lands. `slot`: the element's place in the probe's block.
-template <Precision P, Rounding R, Component F, class V, class Recorder>
+template <Precision P, StepRounding R, Component F, class V, class Recorder>
 ASHLAR_HOST_DEVICE void update_weight(const Arrays<F>& a, Index i, const Coefficients<V>& c, const Moments<V>& moments,
                                       [[maybe_unused]] const std::uint32_t* random, [[maybe_unused]] Recorder& record,
                                       [[maybe_unused]] Index slot) {
@@ -532,7 +532,7 @@ ASHLAR_HOST_DEVICE void update_weight(const Arrays<F>& a, Index i, const Coeffic
     Number up, updated, residual;
     if constexpr (P == Precision::fp32_states) {
       up = round_any<F>((c.step * m) / (sqrt(v) / c.divisor + c.epsilon) - c.decay * theta.value);
-    } else if constexpr (R == Rounding::stored_values) {
+    } else if constexpr (R == StepRounding::stored_values) {
       const V root = sqrt(P == Precision::collage_plus ? not_negative(v) : v);
       up.value = (c.step * m) / (root * c.factor + c.epsilon);  // not rounded
       if (c.decays) up.value = up.value - c.decay * theta.value;
@@ -544,11 +544,11 @@ ASHLAR_HOST_DEVICE void update_weight(const Arrays<F>& a, Index i, const Coeffic
     }
     if constexpr (keeps_residual(P)) {
       const Number before = load<V>(a.residual + i);
-      if constexpr (R == Rounding::stored_values && P == Precision::kahan) {
+      if constexpr (R == StepRounding::stored_values && P == Precision::kahan) {
         const V wanted = up.value + before.value;
         updated = fl(theta.value + wanted);
         residual = fl(wanted - (updated.value - theta.value));
-      } else if constexpr (R == Rounding::stored_values) {
+      } else if constexpr (R == StepRounding::stored_values) {
         const V weight = theta.value + (before.value + up.value);
         updated = fl(weight);
         residual = fl(weight - updated.value);
@@ -597,7 +597,7 @@ using vector_t =
 
 /// Elements begin .. end of an array; begin is a multiple of 128. Flattened: one call left inside the loop would send
 /// every vector through memory.
-template <Precision P, Rounding R, Component F, class Recorder>
+template <Precision P, StepRounding R, Component F, class Recorder>
 [[gnu::flatten]] void update_range(const Arrays<F>& arrays, Index begin, Index end, const Coefficients<double>& doubles,
                                    std::uint64_t seed, std::uint64_t step, const std::uint32_t* given_bits,
                                    Recorder& record, [[maybe_unused]] DescentAccumulator* quality) {
@@ -647,21 +647,21 @@ Arrays<F> arrays_of(F* theta, const F* gradient, AdamWState<F>& state) {
           state.master.data()};
 }
 
-template <Precision P, Rounding R>
+template <Precision P, StepRounding R>
 struct Strategy {
   static constexpr Precision precision = P;
-  static constexpr Rounding rounding = R;
+  static constexpr StepRounding rounding = R;
 };
 
 /// Calls body(Strategy<P, R>{}) for a strategy known at run time.
 template <Component F, class Body>
-void dispatch(Precision precision, Rounding rounding, Body&& body) {
+void dispatch(Precision precision, StepRounding rounding, Body&& body) {
   using enum Precision;
   const auto rounded = [&]<Precision P>(std::integral_constant<Precision, P>) {
-    if (rounding == Rounding::stored_values)
-      body(Strategy<P, Rounding::stored_values>{});
+    if (rounding == StepRounding::stored_values)
+      body(Strategy<P, StepRounding::stored_values>{});
     else
-      body(Strategy<P, Rounding::every_operation>{});
+      body(Strategy<P, StepRounding::every_operation>{});
   };
   switch (precision) {
     case pure:
@@ -676,9 +676,9 @@ void dispatch(Precision precision, Rounding rounding, Body&& body) {
     case collage_plus:
       return rounded(std::integral_constant<Precision, collage_plus>{});
     case fp32_states:
-      return body(Strategy<fp32_states, Rounding::every_operation>{});
+      return body(Strategy<fp32_states, StepRounding::every_operation>{});
     case fp32_master:
-      return body(Strategy<fp32_master, Rounding::every_operation>{});
+      return body(Strategy<fp32_master, StepRounding::every_operation>{});
   }
 }
 
@@ -690,7 +690,7 @@ DescentSums apply(F* theta, const F* gradient, AdamWState<F>& state, const AdamW
   const auto scalars = coefficients<F>(options, step, gradient_scale);
   const Arrays<F> arrays = arrays_of(theta, gradient, state);
   DescentSums sums;
-  dispatch<F>(state.precision, options.rounding, [&]<Precision P, Rounding R>(Strategy<P, R>) {
+  dispatch<F>(state.precision, options.rounding, [&]<Precision P, StepRounding R>(Strategy<P, R>) {
     if (measure) {
       sums = sum_chunks(state.size, [&](Index begin, Index end) {
         DescentAccumulator quality;
@@ -894,7 +894,7 @@ StepReport adamw_step(X&& theta, In<X, 1> gradient, AdamWState<scalar_t<X>>& sta
                              at(state.residual)};
       const detail::Parameter<F> before = p;
       const std::uint32_t random = random_bits.empty() ? detail::random_word(state.seed, t, i) : random_bits[i];
-      term.update = options.rounding == Rounding::stored_values
+      term.update = options.rounding == StepRounding::stored_values
                         ? detail::step_rounding_stored_values(p, gradient[i], state.precision, options, wide, random)
                         : detail::step_rounding_every_operation(p, gradient[i], state.precision, options, wide, random);
       weights[i] = p.weight;
