@@ -162,6 +162,15 @@ void print_scoreboard(const Collector& collector, const Roofs& roofs, const std:
 
 void detail::remember(const Case& entry) { cases().emplace(entry.kernel + "/" + entry.size + "/" + entry.variant, entry); }
 
+void detail::enter(const std::string& name, std::function<void()> release) {
+  static std::string current;
+  static std::function<void()> release_current;
+  if (name == current) return;
+  if (release_current) release_current();
+  current = name;
+  release_current = std::move(release);
+}
+
 void detail::limit_threads([[maybe_unused]] int threads) {
 #if defined(_OPENMP)
   omp_set_num_threads(threads);
@@ -174,9 +183,8 @@ void detail::limit_threads([[maybe_unused]] int threads) {
 int main(int argc, char** argv) {
   using namespace ashlar::scoreboard;
   std::vector<char*> arguments(argv, argv + argc);
-  static char min_time[] = "--benchmark_min_time=0.1", repetitions[] = "--benchmark_repetitions=3",
-              interleaving[] = "--benchmark_enable_random_interleaving=true";
-  arguments.insert(arguments.begin() + 1, {min_time, repetitions, interleaving});
+  static char min_time[] = "--benchmark_min_time=0.1", repetitions[] = "--benchmark_repetitions=3";
+  arguments.insert(arguments.begin() + 1, {min_time, repetitions});
   int count = static_cast<int>(arguments.size());
   benchmark::Initialize(&count, arguments.data());
   const std::string path = count > 1 ? arguments[1] : "";

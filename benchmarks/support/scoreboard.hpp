@@ -18,6 +18,8 @@
 #include <benchmark/benchmark.h>
 
 #include <functional>
+#include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -44,20 +46,25 @@ struct Case {
 namespace detail {
 void remember(const Case& entry);
 void limit_threads(int threads);
+/// Says which case runs now; `release` is called when another one begins.
+void enter(const std::string& name, std::function<void()> release);
 }  // namespace detail
 
-/// Registers one case. `setup()` returns the callable that is timed.
+/// Registers one case. `setup()` returns the callable that is timed; it lives through all repetitions of the case.
 template <class Setup>
 void add(const Case& entry, Setup setup) {
   detail::remember(entry);
   const std::string name = entry.kernel + "/" + entry.size + "/" + entry.variant;
-  const int threads = entry.threads;
-  benchmark::RegisterBenchmark(name.c_str(), [setup, threads](benchmark::State& state) {
+  const auto call = std::make_shared<std::optional<decltype(setup())>>();
+  benchmark::RegisterBenchmark(name.c_str(), [name, setup, call, threads = entry.threads](benchmark::State& state) {
     detail::limit_threads(threads);
-    auto call = setup();
-    call();  // touches the memory and warms the caches
+    detail::enter(name, [call] { call->reset(); });
+    if (!call->has_value()) {
+      call->emplace(setup());
+      (**call)();  // touches the memory and warms the caches
+    }
     for (auto _ : state) {
-      call();
+      (**call)();
       benchmark::ClobberMemory();
     }
   })->UseRealTime()->Unit(benchmark::kMicrosecond);

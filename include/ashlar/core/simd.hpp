@@ -312,19 +312,23 @@ inline void to_storage_chunk(const float* from, half* to) {
 /// to[i] = to_float(from[i]) bit for bit, NaN included.
 template <Storage F>
 void convert(const F* from, float* to, Index n) {
-  Index i = 0;
-  if constexpr (requires { detail::to_float_chunk(from, to); })
-    for (; i + detail::convert_chunk <= n; i += detail::convert_chunk) detail::to_float_chunk(from + i, to + i);
-  for (; i < n; ++i) to[i] = to_float(from[i]);
+  Index whole = 0;
+  if constexpr (requires { detail::to_float_chunk(from, to); }) {
+    whole = n / detail::convert_chunk * detail::convert_chunk;
+    for (Index i = 0; i < whole; i += detail::convert_chunk) detail::to_float_chunk(from + i, to + i);
+  }
+  for (Index i = whole; i < n; ++i) to[i] = to_float(from[i]);
 }
 
 /// to[i] = round_to<F>(from[i]) bit for bit, NaN included.
 template <Storage F>
 void convert(const float* from, F* to, Index n) {
-  Index i = 0;
-  if constexpr (requires { detail::to_storage_chunk(from, to); })
-    for (; i + detail::convert_chunk <= n; i += detail::convert_chunk) detail::to_storage_chunk(from + i, to + i);
-  for (; i < n; ++i) to[i] = round_to<F>(from[i]);
+  Index whole = 0;
+  if constexpr (requires { detail::to_storage_chunk(from, to); }) {
+    whole = n / detail::convert_chunk * detail::convert_chunk;
+    for (Index i = 0; i < whole; i += detail::convert_chunk) detail::to_storage_chunk(from + i, to + i);
+  }
+  for (Index i = whole; i < n; ++i) to[i] = round_to<F>(from[i]);
 }
 
 template <Real T>
