@@ -1,4 +1,5 @@
-// The whole library. A program that uses one block compiles faster with that block's header alone.
+// The whole library, but for io/dlpack.hpp and io/safetensors.hpp, which need packages of their own. A program that uses
+// one block compiles faster with that block's header alone.
 #pragma once
 
 #include "ashlar/attention.hpp"
@@ -26,11 +27,3 @@
 #include "ashlar/linalg/softmax.hpp"
 #include "ashlar/precision.hpp"
 #include "ashlar/sets.hpp"
-
-// These two need a package that may not be there.
-#if __has_include(<dlpack/dlpack.h>)
-#include "ashlar/io/dlpack.hpp"
-#endif
-#if __has_include(<nlohmann/json.hpp>)
-#include "ashlar/io/safetensors.hpp"
-#endif
