@@ -57,6 +57,20 @@ if(ASHLAR_BUILD_TESTS OR ASHLAR_BUILD_BENCHMARKS OR ASHLAR_BUILD_EXAMPLES OR ASH
     FetchContent_Declare(dlpack GIT_REPOSITORY https://github.com/dmlc/dlpack.git GIT_TAG v0.8 GIT_SHALLOW ON SYSTEM)
     FetchContent_MakeAvailable(dlpack)
   endif()
+
+  # Boost.Math alone, which is all headers.
+  find_package(Boost 1.74 CONFIG QUIET)
+  if(NOT TARGET Boost::headers)
+    FetchContent_Declare(boost_math GIT_REPOSITORY https://github.com/boostorg/math.git GIT_TAG boost-1.84.0
+                         GIT_SHALLOW ON SYSTEM)
+    FetchContent_GetProperties(boost_math)
+    if(NOT boost_math_POPULATED)
+      FetchContent_Populate(boost_math)
+    endif()
+    add_library(Boost::headers INTERFACE IMPORTED)
+    target_include_directories(Boost::headers SYSTEM INTERFACE ${boost_math_SOURCE_DIR}/include)
+    target_compile_definitions(Boost::headers INTERFACE BOOST_MATH_STANDALONE)
+  endif()
 endif()
 
 if(ASHLAR_BUILD_EXAMPLES)

@@ -21,6 +21,7 @@ gnuplot     gnuplot-nox         gnuplot-minimal     gnuplot        gnuplot
 -           nlohmann-json3-dev  json-devel          nlohmann-json  nlohmann-json
 -           libcli11-dev        cli11-devel         cli11          cli11
 -           libdlpack-dev       -                   -              -
+-           libboost-dev        boost-devel         boost          boost
 '
 if [ "${1:-}" = ci ]; then
   needs="$needs

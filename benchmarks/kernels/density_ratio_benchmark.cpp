@@ -40,8 +40,9 @@ void add_gram(Index n, Index d, const char* type) {
     const Points points(n, d);
     return std::tuple(points.kernel(), Matrix<T>(points.p.cast<T>()), Matrix<T>(points.q.cast<T>()));
   };
-  // The roof is that of float: doubles take about twice the time an exponential.
-  const scoreboard::Work work{.exps = pairs * sizeof(T) / 4};
+  // The roofs are those of float: a double takes twice the time.
+  const double weight = pairs * sizeof(T) / 4;
+  const scoreboard::Work work{.flops = 2 * static_cast<double>(d) * weight, .exps = weight};
   scoreboard::add({"linalg.gram", size, "ashlar", work}, [=] {
     const auto [kernel, x, y] = prepare();
     auto tiles = std::make_shared<linalg::KernelTiles<T, linalg::RbfKernel>>(kernel, y);

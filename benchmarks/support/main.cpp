@@ -2,13 +2,16 @@
 #include <Eigen/Core>
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <cstdio>
 #include <cstring>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "ashlar/core/parallel.hpp"
@@ -35,46 +38,61 @@ double best_seconds(int repeats, F&& f) {
   return best;
 }
 
-/// What one thread of this machine can do, measured in this process.
+/// What this machine can do, measured in this process.
 struct Roofs {
   double gemm_flops;  ///< per second: Eigen, 512 cubed, float
-  double copy_bytes;  ///< read plus written per second: memcpy of 128 MiB
+  double copy_bytes;  ///< read plus written per second: 128 MiB, by memcpy or by a plain loop, whichever is faster
   double exps;        ///< per second: simd exp over an array in first-level cache, float
 };
 
-Roofs measure_roofs() {
-  detail::limit_threads(1);
+/// The rates of `threads` threads that each do the same. Every thread has data of its own, touched by itself.
+Roofs measure_roofs(int threads) {
+  detail::limit_threads(threads);
+  const auto rate = [&](double work, int repeats, auto make) {
+    std::vector<std::function<void()>> calls(static_cast<std::size_t>(threads));
+    const auto on_every_thread = [&](auto&& body) {
+      parallel_for(threads, 1, [&](Index begin, Index end) {
+        for (Index i = begin; i < end; ++i) body(calls[static_cast<std::size_t>(i)]);
+      });
+    };
+    on_every_thread([&](std::function<void()>& call) { call = make(); });
+    return threads * work / best_seconds(repeats, [&] { on_every_thread([](auto& call) { call(); }); });
+  };
   Roofs roofs{};
-  {
+  roofs.gemm_flops = rate(4 * 2.0 * 512 * 512 * 512, 10, [] {
     constexpr Index n = 512;
-    const Eigen::MatrixXf a = Eigen::MatrixXf::Random(n, n), b = Eigen::MatrixXf::Random(n, n);
-    Eigen::MatrixXf c(n, n);
-    roofs.gemm_flops = 2.0 * n * n * n / best_seconds(20, [&] {
-                         c.noalias() = a * b;
-                         benchmark::DoNotOptimize(c.data());
-                       });
-  }
-  {
-    const std::size_t bytes = std::size_t{128} << 20;
-    std::vector<char> from(bytes, 1), to(bytes, 2);
-    roofs.copy_bytes = 2.0 * static_cast<double>(bytes) / best_seconds(10, [&] {
-                         std::memcpy(to.data(), from.data(), bytes);
-                         benchmark::DoNotOptimize(to.data());
-                       });
-  }
-  {
-    constexpr Index n = 4096;
-    std::vector<float> x(n, -1.5f);
-    roofs.exps = 64.0 * n / best_seconds(20, [&] {
-                   for (int repeat = 0; repeat < 64; ++repeat) {
-                     for (Index i = 0; i < n; i += simd::width<float>) {
-                       const auto y = simd::exp(simd::load(x.data() + i));
-                       simd::store(x.data() + i, simd::batch<float>(-1.0f) - y);
-                     }
-                     benchmark::ClobberMemory();
-                   }
-                 });
-  }
+    return [a = Eigen::MatrixXf(Eigen::MatrixXf::Ones(n, n)), c = Eigen::MatrixXf(n, n)]() mutable {
+      for (int i = 0; i < 4; ++i) {
+        c.noalias() = a * a;
+        benchmark::DoNotOptimize(c.data());
+      }
+    };
+  });
+  static constexpr Index floats = Index{32} << 20;
+  const auto copy_rate = [&](auto copy) {
+    return rate(2.0 * floats * sizeof(float), 6, [copy] {
+      return [copy, from = std::vector<float>(floats, 1.0f), to = std::vector<float>(floats, 2.0f)]() mutable {
+        copy(from.data(), to.data());
+        benchmark::DoNotOptimize(to.data());
+      };
+    });
+  };
+  roofs.copy_bytes =
+      std::max(copy_rate([](const float* from, float* to) { std::memcpy(to, from, floats * sizeof(float)); }),
+               copy_rate([](const float* from, float* to) {
+                 for (Index i = 0; i < floats; i += simd::width<float>) simd::store(to + i, simd::load(from + i));
+               }));
+  roofs.exps = rate(64.0 * 4096, 20, [] {
+    return [x = std::vector<float>(4096, -1.5f)]() mutable {
+      for (int repeat = 0; repeat < 64; ++repeat) {
+        for (std::size_t i = 0; i < x.size(); i += static_cast<std::size_t>(simd::width<float>)) {
+          const auto y = simd::exp(simd::load(x.data() + i));
+          simd::store(x.data() + i, simd::batch<float>(-1.0f) - y);
+        }
+        benchmark::ClobberMemory();
+      }
+    };
+  });
   return roofs;
 }
 
@@ -102,8 +120,7 @@ class Collector : public benchmark::BenchmarkReporter {
 };
 
 double share_of_roof(const Work& work, double seconds, const Roofs& roofs) {
-  return std::max({work.flops / seconds / roofs.gemm_flops, work.bytes / seconds / roofs.copy_bytes,
-                   work.exps / seconds / roofs.exps});
+  return std::max(work.flops / roofs.gemm_flops + work.exps / roofs.exps, work.bytes / roofs.copy_bytes) / seconds;
 }
 
 std::string processor() {
@@ -113,46 +130,53 @@ std::string processor() {
   return "unknown processor";
 }
 
-void print_scoreboard(const Collector& collector, const Roofs& roofs, const std::string& path) {
+/// One line for each case of ours: kernel, size, time, share of the roof, ratio to the best alternative. The JSON has the
+/// alternatives too.
+void print_scoreboard(const Collector& collector, std::map<int, Roofs>& roofs_of, const std::string& path) {
   nlohmann::ordered_json board;
   board["machine"] = {{"processor", processor()},
                       {"threads", std::thread::hardware_concurrency()},
-                      {"vector_bits", 32 * simd::width<float>},
-                      {"gemm_gflops", roofs.gemm_flops * 1e-9},
-                      {"copy_gbytes", roofs.copy_bytes * 1e-9},
-                      {"gexps", roofs.exps * 1e-9}};
-  std::printf("\n%s, %d-bit vectors; one thread: GEMM %.1f Gflop/s, copy %.1f GB/s, exp %.2f G/s\n\n",
-              processor().c_str(), static_cast<int>(32 * simd::width<float>), roofs.gemm_flops * 1e-9,
-              roofs.copy_bytes * 1e-9, roofs.exps * 1e-9);
-  std::printf("%-40s %-34s %-22s %12s %7s %8s\n", "kernel", "size", "variant", "time", "roof", "ahead");
+                      {"vector_bits", 32 * simd::width<float>}};
+  std::printf("\n%s, %d-bit vectors\n", processor().c_str(), static_cast<int>(32 * simd::width<float>));
+  for (const auto& [threads, roofs] : roofs_of) {
+    std::printf("%d thread%s  matrix product %.1f Gflop/s, copy %.1f GB/s, exp %.2f G/s\n", threads,
+                threads == 1 ? ": " : "s:", roofs.gemm_flops * 1e-9, roofs.copy_bytes * 1e-9, roofs.exps * 1e-9);
+    board["machine"]["roofs"].push_back({{"threads", threads},
+                                         {"gemm_gflops", roofs.gemm_flops * 1e-9},
+                                         {"copy_gbytes", roofs.copy_bytes * 1e-9},
+                                         {"gexps", roofs.exps * 1e-9}});
+  }
+  std::printf("\n%-36s %-40s %3s %10s %6s   %s\n", "kernel", "size", "thr", "time", "roof", "ahead of the best alternative");
   for (const auto& [name, seconds] : collector.seconds()) {
     const Case& entry = cases().at(name);
-    double best_alternative = 0;
-    std::string rival;
-    for (const auto& [other, time] : collector.seconds()) {
-      const Case& alternative = cases().at(other);
-      if (alternative.kernel != entry.kernel || alternative.size != entry.size || alternative.variant == "ashlar") continue;
-      if (rival.empty() || time < best_alternative) best_alternative = time, rival = alternative.variant;
-    }
-    const double share = share_of_roof(entry.work, seconds, roofs);
-    const bool ours = entry.variant == "ashlar";
+    const double share = share_of_roof(entry.work, seconds, roofs_of.at(entry.threads));
     nlohmann::ordered_json line{{"kernel", entry.kernel}, {"size", entry.size},       {"variant", entry.variant},
                                 {"seconds", seconds},     {"threads", entry.threads}};
-    std::string roof = "-", ahead = "-";
-    char text[32];
-    if (share > 0) {
-      line["share_of_roof"] = share;
-      std::snprintf(text, sizeof text, "%.0f %%", 100 * share);
-      roof = text;
+    if (share > 0) line["share_of_roof"] = share;
+    if (entry.variant == "ashlar") {
+      double best_alternative = 0;
+      std::string rival;
+      for (const auto& [other, time] : collector.seconds()) {
+        const Case& alternative = cases().at(other);
+        if (alternative.kernel != entry.kernel || alternative.size != entry.size || alternative.variant == "ashlar")
+          continue;
+        if (rival.empty() || time < best_alternative) best_alternative = time, rival = alternative.variant;
+      }
+      std::string roof = "-", ahead = "-";
+      char text[160];
+      if (share > 0) {
+        std::snprintf(text, sizeof text, "%.0f %%", 100 * share);
+        roof = text;
+      }
+      if (!rival.empty()) {
+        line["best_alternative"] = rival;
+        line["times_faster"] = best_alternative / seconds;
+        std::snprintf(text, sizeof text, "%6.2f x %s", best_alternative / seconds, rival.c_str());
+        ahead = text;
+      }
+      std::printf("%-36s %-40s %3d %7.2f ms %6s   %s\n", entry.kernel.c_str(), entry.size.c_str(), entry.threads,
+                  seconds * 1e3, roof.c_str(), ahead.c_str());
     }
-    if (ours && !rival.empty()) {
-      line["best_alternative"] = rival;
-      line["times_faster"] = best_alternative / seconds;
-      std::snprintf(text, sizeof text, "%.2f x", best_alternative / seconds);
-      ahead = text;
-    }
-    std::printf("%-40s %-34s %-22s %9.1f us %7s %8s\n", entry.kernel.c_str(), entry.size.c_str(), entry.variant.c_str(),
-                seconds * 1e6, roof.c_str(), ahead.c_str());
     board["results"].push_back(line);
   }
   if (!path.empty()) std::ofstream(path) << board.dump(1) << '\n';
@@ -188,7 +212,9 @@ int main(int argc, char** argv) {
   int count = static_cast<int>(arguments.size());
   benchmark::Initialize(&count, arguments.data());
   const std::string path = count > 1 ? arguments[1] : "";
-  const Roofs roofs = measure_roofs();
+  std::map<int, Roofs> roofs;
+  for (const auto& [name, entry] : cases())
+    if (!roofs.contains(entry.threads)) roofs.emplace(entry.threads, measure_roofs(entry.threads));
   Collector collector(cases().size());
   benchmark::RunSpecifiedBenchmarks(&collector);
   print_scoreboard(collector, roofs, path);

@@ -28,11 +28,12 @@
 
 namespace ashlar::scoreboard {
 
-/// What one call has to do at least. The share of the roof follows from whichever is given.
+/// What one call has to do at least. Its roof: arithmetic and exponentials one after the other, since they need the same
+/// units, or the memory traffic, whichever takes longer at the rates measured for as many threads.
 struct Work {
-  double flops = 0;  ///< useful floating-point operations, against the measured GEMM rate
-  double bytes = 0;  ///< bytes read plus bytes written, against the measured copy bandwidth
-  double exps = 0;   ///< exponentials, against the measured rate of simd exp
+  double flops = 0;  ///< useful floating-point operations, at the rate of a large matrix product
+  double bytes = 0;  ///< bytes read plus bytes written, at the rate of a copy
+  double exps = 0;   ///< exponentials, at the rate of simd exp
 };
 
 struct Case {
