@@ -15,9 +15,8 @@ set(floor_of_autodiff 2)
 set(floor_of_nn 3)
 set(floor_of_a_field 4)
 
-# Headers without a test of their own: config.hpp holds a version, a type and two tags; what prefetch.hpp does shows in
-# nothing but time.
-set(untested core/config.hpp core/prefetch.hpp)
+# A header without a test of its own: config.hpp holds a version, a type and two tags.
+set(untested core/config.hpp)
 
 # Headers that need a package besides Eigen and xsimd, and that ashlar.hpp therefore leaves to who wants them.
 set(apart io/dlpack.hpp io/safetensors.hpp)

@@ -66,7 +66,8 @@ const bool registered = [] {
                     [=] { return [x = make(heads, length)] { x->forward(); }; });
   }
   for (const Index heads : {1, 8})
-    scoreboard::add({"attention.lightning.forward", size(heads, 65536) + " 2 threads", "ashlar", {}, 2},
+    scoreboard::add({"attention.lightning.forward", size(heads, 65536) + " 2 threads", "ashlar",
+                     work(heads, 65536, forward_flops), 2},
                     [=] { return [x = make(heads, 65536)] { x->forward(); }; });
   scoreboard::add({"attention.lightning.forward", size(1, 65536), "ashlar", work(1, 65536, forward_flops)},
                   [=] { return [x = make(1, 65536)] { x->forward(); }; });
@@ -89,13 +90,14 @@ const bool registered = [] {
           return [x] { x->backward(); };
         });
   for (const Index heads : {8, 1})
-    scoreboard::add({"attention.lightning.backward", size(heads, 65536) + " 2 threads", "ashlar", {}, 2}, [=] {
+    scoreboard::add({"attention.lightning.backward", size(heads, 65536) + " 2 threads", "ashlar",
+                     work(heads, 65536, backward_flops), 2}, [=] {
       auto x = make(heads, 65536);
       x->allocate_gradients();
       return [x] { x->backward(); };
     });
-  // One token for 256 heads: reads and writes 4 MiB of state.
-  scoreboard::add({"attention.lightning.decode", "batch=32 heads=8 D=E=64", "ashlar", {.bytes = 2.0 * 256 * dim * dim * 4}},
+  // One token for 256 heads: reads and writes 4 MiB of state, which stay in cache.
+  scoreboard::add({"attention.lightning.decode", "batch=32 heads=8 D=E=64", "ashlar"},
                   [] {
                     Rng rng(1);
                     auto state = std::make_shared<Tensor<float>>(normal_tensor<float>(rng, {32, 8, dim, dim}));

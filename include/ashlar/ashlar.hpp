@@ -8,7 +8,6 @@
 #include "ashlar/core/config.hpp"
 #include "ashlar/core/error.hpp"
 #include "ashlar/core/parallel.hpp"
-#include "ashlar/core/prefetch.hpp"
 #include "ashlar/core/random.hpp"
 #include "ashlar/core/scalar.hpp"
 #include "ashlar/core/simd.hpp"

@@ -1,7 +1,7 @@
 // The tile passes of lightning attention: how one head of one sequence is computed. Private to attention/lightning.hpp.
 //
 // Roof: fused multiply-adds. Every product runs on register tiles over operands packed into cache; rows are packed (and
-// widened from 16 bits) once, and the next tile's rows are asked for while this one's products run.
+// widened from 16 bits) once a pass.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "ashlar/core/parallel.hpp"
-#include "ashlar/core/prefetch.hpp"
 #include "ashlar/core/scalar.hpp"
 #include "ashlar/core/simd.hpp"
 #include "ashlar/core/view.hpp"
@@ -131,9 +130,8 @@ void scan_states(A* state, A* slots, Index size, Index tiles, bool backwards, co
 /// P = (A B^T) . M on the lower triangle, B given transposed. rows: a multiple of tile_rows.
 template <Real A, bool Decays>
 void masked_scores(const A* a, Index depth, Index a_row, const A* b_transposed, const LightningShape& s, Index rows,
-                   const Decay<A>& decay, Prefetch& ahead, A* p) {
+                   const Decay<A>& decay, A* p) {
   for (Index i = 0; i < rows; i += linalg::tile_rows) {
-    ahead.step();
     linalg::for_register_tiles<A>(
         linalg::tile_rows, linalg::round_up(std::min(i + linalg::tile_rows, rows), simd::width<A>),
         [&](auto& tile, Index, Index j) {
@@ -147,10 +145,8 @@ void masked_scores(const A* a, Index depth, Index a_row, const A* b_transposed, 
 
 /// A^T B over the rows of a tile: added[i][j] = sum over r of a[r][i] b[r][j].
 template <Real A>
-void outer_products(const A* a, Index a_pad, const A* b, Index b_pad, Index rows,
-                    Prefetch& ahead, A* added) {
+void outer_products(const A* a, Index a_pad, const A* b, Index b_pad, Index rows, A* added) {
   linalg::for_register_tiles<A>(a_pad, b_pad, [&](auto& tile, Index i, Index j) {
-    if (j == 0) ahead.step();
     tile.clear();
     tile.add(a + i, 1, a_pad, b + j, b_pad, rows);
     tile.store(added + i * b_pad + j, b_pad);
@@ -198,20 +194,19 @@ class ForwardTile {
 
   /// added = (diag(lambda^(m-1-r)) K)^T V, what the loaded tile adds to the state.
   template <bool Decays>
-  void state(Index m, const Decay<A>& decay, Prefetch& ahead, A* added) {
+  void state(Index m, const Decay<A>& decay, A* added) {
     if constexpr (Decays) scale_rows(v_, m, s_.value_pad, [&](Index r) { return decay.power(m - 1 - r); }, v_decayed_);
-    outer_products(k_, s_.dim_pad, Decays ? v_decayed_ : v_, s_.value_pad, m, ahead, added);
+    outer_products(k_, s_.dim_pad, Decays ? v_decayed_ : v_, s_.value_pad, m, added);
   }
 
   /// O = P V + diag(lambda^(r+1)) Q S with the loaded K and V.
   template <bool Decays>
-  void output(const Rows& q, const A* state, const Decay<A>& decay, A scale, Prefetch& ahead, const View<T, 2>& o) {
+  void output(const Rows& q, const A* state, const Decay<A>& decay, A scale, const View<T, 2>& o) {
     const Index m = q.extent(0), rows = linalg::round_up(m, linalg::padding<A>);
     pack(q, rows, s_.dim_pad, q_, scale);
     linalg::transpose(k_, s_.dim_pad, rows, s_.dim_pad, k_transposed_, s_.tile_pad);
-    masked_scores<A, Decays>(q_, s_.dim, s_.dim_pad, k_transposed_, s_, rows, decay, ahead, p_);
+    masked_scores<A, Decays>(q_, s_.dim, s_.dim_pad, k_transposed_, s_, rows, decay, p_);
     linalg::for_register_tiles<A>(rows, s_.value_pad, [&](auto& tile, Index i, Index j) {
-      if (j == 0) ahead.step();
       tile.clear();
       tile.add(q_ + i * s_.dim_pad, s_.dim_pad, 1, state + j, s_.value_pad, s_.dim);
       if constexpr (Decays) tile.scale_rows(decay.powers() + i + 1);
@@ -266,16 +261,16 @@ class BackwardTile {
 
   /// added = V^T diag(lambda^(m-1-r)) K, the transposed state of the loaded tile.
   template <bool Decays>
-  void state(Index m, const Decay<A>& decay, Prefetch& ahead, A* added) {
+  void state(Index m, const Decay<A>& decay, A* added) {
     if constexpr (Decays) scale_rows(v_, m, s_.value_pad, [&](Index r) { return decay.power(m - 1 - r); }, d_value_);
-    outer_products(Decays ? d_value_ : v_, s_.value_pad, k_, s_.dim_pad, m, ahead, added);
+    outer_products(Decays ? d_value_ : v_, s_.value_pad, k_, s_.dim_pad, m, added);
   }
 
   /// added = dO^T diag(lambda^(r+1)) Q, what the tile adds to the transposed cotangent of the state before it.
   template <bool Decays>
-  void state_cotangent(Index m, const Decay<A>& decay, Prefetch& ahead, A* added) {
+  void state_cotangent(Index m, const Decay<A>& decay, A* added) {
     if constexpr (Decays) scale_rows(d_o_, m, s_.value_pad, [&](Index r) { return decay.power(r + 1); }, d_value_);
-    outer_products(Decays ? d_value_ : d_o_, s_.value_pad, q_, s_.dim_pad, m, ahead, added);
+    outer_products(Decays ? d_value_ : d_o_, s_.value_pad, q_, s_.dim_pad, m, added);
   }
 
   /// dQ = dP K + diag(lambda^(r+1)) dO S^T           P = (Q K^T) . M, dP = (dO V^T) . M
@@ -283,18 +278,17 @@ class BackwardTile {
   /// dV = P^T dO + diag(lambda^(m-1-r)) K Dst        (both [value dim, dim])
   /// Returns sum over r of (r+1) (q_r . dq_r - k_r . dk_r), the tile's share of d loss / d log lambda.
   template <bool Decays>
-  double gradients(const A* state, const A* d_state, const Decay<A>& decay, A scale, Prefetch& ahead,
-                   const View<T, 2>& dq, const View<T, 2>& dk, const View<T, 2>& dv) {
+  double gradients(const A* state, const A* d_state, const Decay<A>& decay, A scale, const View<T, 2>& dq,
+                   const View<T, 2>& dk, const View<T, 2>& dv) {
     const Index m = dq.extent(0), rows = linalg::round_up(m, linalg::padding<A>);
     const Index dim = s_.dim_pad, value = s_.value_pad, tile_pad = s_.tile_pad;
     linalg::transpose(k_, dim, rows, dim, k_transposed_, tile_pad);
     linalg::transpose(v_, value, rows, value, v_transposed_, tile_pad);
     linalg::transpose(d_state, dim, value, dim, d_state_, value);
-    masked_scores<A, Decays>(q_, s_.dim, dim, k_transposed_, s_, rows, decay, ahead, p_);
-    masked_scores<A, Decays>(d_o_, s_.value_dim, value, v_transposed_, s_, rows, decay, ahead, d_p_);
+    masked_scores<A, Decays>(q_, s_.dim, dim, k_transposed_, s_, rows, decay, p_);
+    masked_scores<A, Decays>(d_o_, s_.value_dim, value, v_transposed_, s_, rows, decay, d_p_);
 
     linalg::for_register_tiles<A>(rows, dim, [&](auto& tile, Index i, Index j) {
-      if (j == 0) ahead.step();
       tile.clear();
       tile.add(d_o_ + i * value, value, 1, state + j, dim, s_.value_dim);
       if constexpr (Decays) tile.scale_rows(decay.powers() + i + 1);
@@ -310,7 +304,6 @@ class BackwardTile {
       for (Index r = 0; r < linalg::tile_rows; ++r) remaining[r] = i + r < m ? decay.power(m - 1 - i - r) : A{0};
     };
     linalg::for_register_tiles<A>(rows, dim, [&](auto& tile, Index i, Index j) {
-      if (j == 0) ahead.step();
       tile.clear();
       tile.add(v_ + i * value, value, 1, d_state + j, dim, s_.value_dim);
       set_remaining(i);
@@ -322,7 +315,6 @@ class BackwardTile {
     unpack(d_dim_, dim, dk);
 
     linalg::for_register_tiles<A>(rows, value, [&](auto& tile, Index i, Index j) {
-      if (j == 0) ahead.step();
       tile.clear();
       tile.add(k_ + i * dim, dim, 1, d_state_ + j, value, s_.dim);
       set_remaining(i);
@@ -395,7 +387,7 @@ void store_state(const A* from, bool transposed, Index cols_pad, const View<A, 4
 struct Tiles {
   Index length, tile, first = 0, count = 0;
 
-  Index begin(Index t) const { return (first + t) * tile; }  ///< negative before the first tile
+  Index begin(Index t) const { return (first + t) * tile; }
   Index end(Index t) const { return std::min((first + t + 1) * tile, length); }
   Index tokens(Index t) const { return end(t) - begin(t); }
 
@@ -426,22 +418,15 @@ void forward_head(const View<const T, 2>& q, const View<const T, 2>& k, const Vi
     w.count = std::min(window, tiles - w.first);
     const auto for_each_tile = [&](auto&& body) { w.for_each<ForwardTile<T>>(s, tile_memory, tile_worker, body); };
     for_each_tile([&](ForwardTile<T>& tile, Index t) {
-      Prefetch ahead(16);
-      if (const Index next = t + 1; w.begin(next) < w.length) {
-        ahead.add(rows(k, next)), ahead.add(rows(v, next));
-        if (alone && outputs) ahead.add(rows(q, next)), ahead.add(rows(o, next));
-      }
       tile.load(rows(k, t), rows(v, t));
-      if (alone && outputs) tile.template output<Decays>(rows(q, t), state, decay, scale, ahead, rows(o, t));
-      tile.template state<Decays>(w.tokens(t), decay, ahead, slots + t * state_size);
+      if (alone && outputs) tile.template output<Decays>(rows(q, t), state, decay, scale, rows(o, t));
+      tile.template state<Decays>(w.tokens(t), decay, slots + t * state_size);
     });
     scan_states(state, slots, state_size, w.count, false, decay, [&](Index t) { return w.tokens(t); });
     if (!alone && outputs)
       for_each_tile([&](ForwardTile<T>& tile, Index t) {
-        Prefetch ahead(16);
-        if (const Index next = t + 1; w.begin(next) < w.length) ahead.add(rows(q, next)), ahead.add(rows(o, next));
         tile.load(rows(k, t), rows(v, t));
-        tile.template output<Decays>(rows(q, t), slots + t * state_size, decay, scale, ahead, rows(o, t));
+        tile.template output<Decays>(rows(q, t), slots + t * state_size, decay, scale, rows(o, t));
       });
   }
 }
@@ -474,18 +459,16 @@ double backward_head(const View<const T, 2>& q, const View<const T, 2>& k, const
   };
   const auto states_of_window = [&] {
     for_each_tile([&](BackwardTile<T>& tile, Index t) {
-      Prefetch ahead(8);
-      if (const Index next = t + 1; w.begin(next) < w.length) ahead.add(rows(k, next)), ahead.add(rows(v, next));
       tile.load_keys(rows(k, t), rows(v, t));
-      tile.template state<Decays>(w.tokens(t), decay, ahead, slots + t * state_size);
+      tile.template state<Decays>(w.tokens(t), decay, slots + t * state_size);
     });
     scan_states(state, slots, state_size, w.count, false, decay, tokens);
   };
-  const auto gradients_of_tile = [&](BackwardTile<T>& tile, Index t, const A* d_after, Prefetch& ahead) {
+  const auto gradients_of_tile = [&](BackwardTile<T>& tile, Index t, const A* d_after) {
     const A* before = slots + t * state_size;
     const A* after = t + 1 < w.count ? before + state_size : state;
     partial[t] = static_cast<double>(w.tokens(t)) * double{simd::dot(after, d_after, state_size)} +
-                 tile.template gradients<Decays>(before, d_after, decay, scale, ahead, rows(dq, t), rows(dk, t),
+                 tile.template gradients<Decays>(before, d_after, decay, scale, rows(dq, t), rows(dk, t),
                                                  rows(dv, t));
   };
 
@@ -504,32 +487,22 @@ double backward_head(const View<const T, 2>& q, const View<const T, 2>& k, const
     if (alone) {
       BackwardTile<T> tile(s, tile_memory + tile_worker(0) * BackwardTile<T>::size(s));
       for (Index t = w.count; t-- > 0;) {
-        Prefetch ahead(16);
-        if (const Index next = t - 1; w.begin(next) >= 0) {
-          ahead.add(rows(k, next)), ahead.add(rows(v, next)), ahead.add(rows(q, next)), ahead.add(rows(d_o, next));
-          ahead.add(rows(dq, next)), ahead.add(rows(dk, next)), ahead.add(rows(dv, next));
-        }
         tile.load_keys(rows(k, t), rows(v, t));
         tile.load_queries(rows(q, t), rows(d_o, t), scale);
-        gradients_of_tile(tile, t, d_state, ahead);
-        tile.template state_cotangent<Decays>(w.tokens(t), decay, ahead, d_slots);
+        gradients_of_tile(tile, t, d_state);
+        tile.template state_cotangent<Decays>(w.tokens(t), decay, d_slots);
         scan_states(d_state, d_slots, state_size, 1, true, decay, [&](Index) { return w.tokens(t); });
       }
     } else {
       for_each_tile([&](BackwardTile<T>& tile, Index t) {
-        Prefetch ahead(8);
-        if (const Index next = t + 1; w.begin(next) < w.length) ahead.add(rows(q, next)), ahead.add(rows(d_o, next));
         tile.load_queries(rows(q, t), rows(d_o, t), scale);
-        tile.template state_cotangent<Decays>(w.tokens(t), decay, ahead, d_slots + t * state_size);
+        tile.template state_cotangent<Decays>(w.tokens(t), decay, d_slots + t * state_size);
       });
       scan_states(d_state, d_slots, state_size, w.count, true, decay, tokens);
       for_each_tile([&](BackwardTile<T>& tile, Index t) {
-        Prefetch ahead(16);
-        if (const Index next = t + 1; w.begin(next) < w.length)
-          ahead.add(rows(dq, next)), ahead.add(rows(dk, next)), ahead.add(rows(dv, next));
         tile.load_keys(rows(k, t), rows(v, t));
         tile.load_queries(rows(q, t), rows(d_o, t), scale);
-        gradients_of_tile(tile, t, d_slots + t * state_size, ahead);
+        gradients_of_tile(tile, t, d_slots + t * state_size);
       });
     }
     for (Index t = w.count; t-- > 0;) log_decay += partial[t];
