@@ -56,8 +56,9 @@ void check_against(const std::string& tag, const Sets& x, const std::vector<doub
 
 TEST_CASE("sets.quantile_pooling: values positions and gradients of six intervals agree with numpy") {
   const auto x = fixture("quantile_pooling/x");
-  const std::vector<std::tuple<std::string, double, double>> intervals{
-      {"a_default", .9, 1}, {"b_full", 0, 1}, {"c_narrow", .25, .75}, {"d_max", 1, 1}, {"e_min", 0, 0}, {"f_median", .5, .5}};
+  const std::vector<std::tuple<std::string, double, double>> intervals{{"a_default", .9, 1},   {"b_full", 0, 1},
+                                                                       {"c_narrow", .25, .75}, {"d_max", 1, 1},
+                                                                       {"e_min", 0, 0},        {"f_median", .5, .5}};
   for (const auto& [tag, low, high] : intervals) {
     const auto levels = linspace_levels(x.extent(1), low, high);
     const auto expected = fixture("quantile_pooling/" + tag + "_levels");
@@ -93,12 +94,23 @@ Tensor<T> random_sets(Rng& rng, const Shape& shape, Values kind) {
   for (Index i = 0; i < x.size(); ++i) {
     double v = rng.normal();
     switch (kind) {
-      case Values::normal: break;
-      case Values::rectified: v = std::max(v, 0.0); break;
-      case Values::few: v = std::floor(2 * v); break;
-      case Values::infinite: v = rng.below(3) == 0 ? v : rng.below(2) == 0 ? infinity : -infinity; break;
-      case Values::zeros: v = rng.below(2) == 0 ? 0.0 : -0.0; break;
-      case Values::with_nan: v = rng.below(300) == 0 ? nan : v; break;
+      case Values::normal:
+        break;
+      case Values::rectified:
+        v = std::max(v, 0.0);
+        break;
+      case Values::few:
+        v = std::floor(2 * v);
+        break;
+      case Values::infinite:
+        v = rng.below(3) == 0 ? v : rng.below(2) == 0 ? infinity : -infinity;
+        break;
+      case Values::zeros:
+        v = rng.below(2) == 0 ? 0.0 : -0.0;
+        break;
+      case Values::with_nan:
+        v = rng.below(300) == 0 ? nan : v;
+        break;
     }
     x.data()[i] = from_float<T>(static_cast<accumulate_t<T>>(v));
   }
@@ -198,7 +210,9 @@ TEST_CASE("sets.quantile_pooling: rows made to mislead the sample are still sear
       row([&](Index i) { return sampled(i) ? -1e6 - static_cast<double>(i) : static_cast<double>(i); }),
       row([](Index i) { return i < n / 2 ? 0.0 : 1.0; }),
       row([](Index i) { return i % 2 == 0 ? 0.0 : static_cast<double>(i); }),
-      row([](Index i) { return i % 3 == 0 ? -infinity : i % 3 == 1 ? infinity : static_cast<double>(i); }),
+      row([](Index i) { return i % 3 == 0   ? -infinity
+                               : i % 3 == 1 ? infinity
+                                            : static_cast<double>(i); }),
       row([](Index i) { return std::exp(-0.01 * static_cast<double>(i)); }),
       row([](Index) { return 7.0; }),
   };
@@ -216,13 +230,19 @@ TEST_CASE("sets.quantile_pooling: rows made to mislead the sample are still sear
 TEST_CASE("sets.quantile_pooling: a search that ran out of patience ends with introselect") {
   const Index n = 1000;
   Rng rng(23);
-  std::vector<float> row(static_cast<std::size_t>(n)), kept(row.size() + static_cast<std::size_t>(detail::lanes<float>));
+  std::vector<float> row(static_cast<std::size_t>(n)),
+      kept(row.size() + static_cast<std::size_t>(detail::lanes<float>));
   for (float& v : row) v = static_cast<float>(rng.below(300));
   auto sorted = row;
   std::sort(sorted.begin(), sorted.end());
   for (Index rank = 0; rank < n; ++rank) {
-    detail::Search<float> search{.row = row.data(), .count = n, .rank = rank, .kept = kept.data(), .left = row.data(),
-                                 .size = n, .target = rank};
+    detail::Search<float> search{.row = row.data(),
+                                 .count = n,
+                                 .rank = rank,
+                                 .kept = kept.data(),
+                                 .left = row.data(),
+                                 .size = n,
+                                 .target = rank};
     search.select();
     const auto at = sorted.begin() + rank;
     REQUIRE(search.done);
@@ -243,7 +263,9 @@ TEST_CASE("sets.quantile_pooling: a sort of positions is the stable one and refu
         std::vector<std::int32_t> order(keys.size()), spare(keys.size()), expected(keys.size());
         std::iota(expected.begin(), expected.end(), 0);
         std::stable_sort(expected.begin(), expected.end(), [&](auto i, auto j) { return x.data()[i] < x.data()[j]; });
-        const auto sorted = [&] { return detail::stable_argsort(x.data(), n, keys.data(), order.data(), spare.data()); };
+        const auto sorted = [&] {
+          return detail::stable_argsort(x.data(), n, keys.data(), order.data(), spare.data());
+        };
         const std::int32_t* const found = sorted();
         REQUIRE(std::equal(expected.begin(), expected.end(), found));
         x.data()[n / 2] = std::numeric_limits<C>::quiet_NaN();
@@ -256,7 +278,8 @@ TEST_CASE("sets.quantile_pooling: a sort of positions is the stable one and refu
 
 // ---- Identities -------------------------------------------------------------------------------------------------
 
-TEST_CASE("sets.quantile_pooling: the output does not depend on the order of the elements and the gradient follows it") {
+TEST_CASE(
+    "sets.quantile_pooling: the output does not depend on the order of the elements and the gradient follows it") {
   Rng rng(11);
   for (const Index n : {1, 2, 17, 64, 65, 900}) {
     INFO("n " << n);
@@ -423,7 +446,8 @@ TEST_CASE("sets.quantile_pooling: interpolation rules agree with numpy") {
   const std::vector<double> levels{0, .1, .125, .375, .5, .6, 1};
   const auto check = [&](Interpolation interpolation, std::vector<double> expected) {
     const auto pooled = quantile_pool(set, levels, {.interpolation = interpolation, .every_level = true});
-    for (std::size_t m = 0; m < levels.size(); ++m) CHECK(std::abs(pooled[static_cast<Index>(m)] - expected[m]) < 1e-14);
+    for (std::size_t m = 0; m < levels.size(); ++m)
+      CHECK(std::abs(pooled[static_cast<Index>(m)] - expected[m]) < 1e-14);
   };
   check(Interpolation::linear, {1, 1.4, 1.5, 3, 4, 5.6, 16});
   check(Interpolation::lower, {1, 1, 1, 2, 4, 4, 16});
@@ -434,7 +458,8 @@ TEST_CASE("sets.quantile_pooling: interpolation rules agree with numpy") {
 
 TEST_CASE("sets.quantile_pooling: infinities are never multiplied by zero") {
   const auto pool = [](std::vector<double> x, double level) {
-    return quantile_pool(View<const double, 2>(x.data(), {static_cast<Index>(x.size()), 1}), std::vector<double>{level})[0];
+    return quantile_pool(View<const double, 2>(x.data(), {static_cast<Index>(x.size()), 1}),
+                         std::vector<double>{level})[0];
   };
   CHECK(pool({1, infinity, 2}, 0.5) == 2);
   CHECK(pool({1, infinity, infinity}, 0.75) == infinity);
@@ -475,7 +500,8 @@ TEST_CASE("sets.quantile_pooling: sets without elements take the value the calle
   Tensor<double> gx(x.shape());
   quantile_pool_backward(Matrix<double>::Ones(3, 5).eval(), pooled.positions, levels, padded(gx, counts), options);
   CHECK(matrix(View<const double, 2>(gx.view<3>()[1])).isZero());
-  CHECK(quantile_pool_level_gradient(padded(x, counts), Matrix<double>::Ones(3, 5).eval(), pooled.positions, levels, options)
+  CHECK(quantile_pool_level_gradient(padded(x, counts), Matrix<double>::Ones(3, 5).eval(), pooled.positions, levels,
+                                     options)
             .allFinite());
   // No set at all is no error.
   CHECK(quantile_pool(Tensor<double>({0, 4, 5}), levels).rows() == 0);
@@ -516,18 +542,23 @@ TEST_CASE("sets.quantile_pooling: bad input is named and nothing is written") {
         "linspace_levels: levels need 0 <= low <= high <= 1, got low nan and high 1");
   CHECK(error([] { linspace_levels(0); }) == "linspace_levels: channels must be at least 1, got 0");
   CHECK(error([] { grouped_levels(6, 4, 0, 1); }) == "grouped_levels: groups must divide the 6 channels, got 4");
-  CHECK(error([&] { quantile_pool(x, std::vector<double>{.5, .5}); }) ==
-        "quantile_pool: levels has shape [2], expected [3] (one per channel)");
-  CHECK(error([&] { quantile_pool(x, std::vector<double>{.5, nan, .5}); }) ==
-        "quantile_pool: levels[1] must be between 0 and 1, got nan");
-  CHECK(error([&] { quantile_pool(x, std::vector<double>{.5, 1, 1.5}); }) ==
-        "quantile_pool: levels[2] must be between 0 and 1, got 1.5");
-  CHECK(error([&] { quantile_pool(padded(x, std::vector<Index>{4, 0}), levels); }) ==
-        "quantile_pool: set 1 has no element and no value for empty sets is given");
+  CHECK(error([&] {
+          quantile_pool(x, std::vector<double>{.5, .5});
+        }) == "quantile_pool: levels has shape [2], expected [3] (one per channel)");
+  CHECK(error([&] {
+          quantile_pool(x, std::vector<double>{.5, nan, .5});
+        }) == "quantile_pool: levels[1] must be between 0 and 1, got nan");
+  CHECK(error([&] {
+          quantile_pool(x, std::vector<double>{.5, 1, 1.5});
+        }) == "quantile_pool: levels[2] must be between 0 and 1, got 1.5");
+  CHECK(error([&] {
+          quantile_pool(padded(x, std::vector<Index>{4, 0}), levels);
+        }) == "quantile_pool: set 1 has no element and no value for empty sets is given");
 
   const Index many = Index{1} << 31;  // a set that never existed: nothing is read before the check
-  CHECK(error([&] { quantile_pool(View<const double, 3>(x.data(), {1, many, 3}, {0, 0, 1}), levels); }) ==
-        "quantile_pool: a set has 2147483648 elements, more than a 32-bit position can count");
+  CHECK(error([&] {
+          quantile_pool(View<const double, 3>(x.data(), {1, many, 3}, {0, 0, 1}), levels);
+        }) == "quantile_pool: a set has 2147483648 elements, more than a 32-bit position can count");
 
   Matrix<double> out = Matrix<double>::Constant(2, 3, 5);
   Tensor<std::int32_t> positions({2, 3, 2}, 9);
@@ -600,7 +631,8 @@ void check_device_bodies(Index elements, Values kind, bool channel_major, bool w
 
 TEST_CASE("sets.quantile_pooling: the device bodies give the bits of the host form") {
   for (const Index elements : {1, 2, 33, 300, 70000})
-    for (const auto kind : {Values::normal, Values::rectified, Values::few, Values::infinite, Values::zeros, Values::with_nan}) {
+    for (const auto kind :
+         {Values::normal, Values::rectified, Values::few, Values::infinite, Values::zeros, Values::with_nan}) {
       if (elements > 1000 && kind != Values::few) continue;  // three position digits, keys not held
       check_device_bodies<float>(elements, kind, elements % 2 == 0, kind != Values::few);
       if (elements < 1000) check_device_bodies<double>(elements, kind, elements % 2 != 0, kind == Values::few);
@@ -644,9 +676,7 @@ TEST_CASE("sets.quantile_pooling: the passes into the memory of the caller alloc
     CHECK(test::allocations([&] { quantile_pool_forward(x, levels, out, positions, workspace); }) == 0);
     CHECK(test::allocations([&] { quantile_pool_backward(out, positions, levels, gx); }) == 0);
     Matrix<float> all(3, 40 * 40);
-    CHECK(test::allocations([&] {
-            quantile_pool_forward(x, levels, all, {}, workspace, {.every_level = true});
-          }) == 0);
+    CHECK(test::allocations([&] { quantile_pool_forward(x, levels, all, {}, workspace, {.every_level = true}); }) == 0);
   });
 }
 

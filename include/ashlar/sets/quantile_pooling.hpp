@@ -7,13 +7,14 @@
 // interval, [0.9, 1] by default. Level 1 is max pooling; the other channels add a view of the distribution.
 //
 //   std::vector<double> levels = linspace_levels(x.extent(2));           // x: [set, element, channel]
-//   auto pooled = quantile_pool_forward(x, levels);                      // values [set, channel], positions for backward
-//   quantile_pool_backward(g, pooled.positions.view<3>(), levels, gx);   // adds to gx: [set, element, channel]
+//   auto pooled = quantile_pool_forward(x, levels);                      // values [set, channel], positions for
+//   backward quantile_pool_backward(g, pooled.positions.view<3>(), levels, gx);   // adds to gx: [set, element,
+//   channel]
 //
 // Padded, ragged and masked batches: padded(x, counts), ragged(values, offsets), masked(x, mask) of pooling.hpp in the
-// place of x. Channel-major data: x.transposed(1, 2). One level a channel is selected and not sorted, O(n) a channel with
-// channels in the lanes of a vector (detail/order_statistics.hpp). Levels are double whatever the scalar: 0.9f (n - 1) would pick a
-// wrong neighbour.
+// place of x. Channel-major data: x.transposed(1, 2). One level a channel is selected and not sorted, O(n) a channel
+// with channels in the lanes of a vector (detail/order_statistics.hpp). Levels are double whatever the scalar: 0.9f (n
+// - 1) would pick a wrong neighbour.
 #pragma once
 
 #include <algorithm>
@@ -181,7 +182,8 @@ void copy_rows(const View<const T, 2>& from, C* to, Index to_stride) {
         for (Index k = 4 * w; k < 5 * w; ++k)
           __builtin_prefetch(from.data() + std::min(j + k, cols - 1) * from.stride(1));
         for (Index i = 0; i < whole_rows; i += w)
-          simd::transpose_block(from.data() + j * from.stride(1) + i, from.stride(1), to + i * to_stride + j, to_stride);
+          simd::transpose_block(from.data() + j * from.stride(1) + i, from.stride(1), to + i * to_stride + j,
+                                to_stride);
       }
       for (Index j = 0; j < cols; ++j)
         for (Index i = j < whole_cols ? whole_rows : 0; i < rows; ++i) to[i * to_stride + j] = from(i, j);
@@ -195,10 +197,12 @@ void copy_rows(const View<const T, 2>& from, C* to, Index to_stride) {
 /// The memory of one thread.
 template <Real C>
 struct Scratch {
-  /// Elements from one packed row to the next: room for a vector more than the row, and no power of two, which would map
-  /// all rows to the same cache lines.
+  /// Elements from one packed row to the next: room for a vector more than the row, and no power of two, which would
+  /// map all rows to the same cache lines.
   static Index row_size(Index longest) { return (longest / lanes<C> + 2) * lanes<C>; }
-  static Index size(Index longest) { return 2 * lanes<C> * row_size(longest) + (network_size + 4) * lanes<C> + longest; }
+  static Index size(Index longest) {
+    return 2 * lanes<C> * row_size(longest) + (network_size + 4) * lanes<C> + longest;
+  }
 
   Scratch(C* memory, Index longest)
       : row(row_size(longest)),

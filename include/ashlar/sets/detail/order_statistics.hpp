@@ -1,6 +1,6 @@
-// Two neighbouring order statistics of many rows at once, without sorting any of them, and a sort for when many ranks of
-// one row are wanted. Elements are ordered by
-// (value, position) ascending, -0 and +0 being equal: the order of a stable argsort. All kernels give the same pair.
+// Two neighbouring order statistics of many rows at once, without sorting any of them, and a sort for when many ranks
+// of one row are wanted. Elements are ordered by (value, position) ascending, -0 and +0 being equal: the order of a
+// stable argsort. All kernels give the same pair.
 //
 // A vector register holds one value of each of `lanes` rows. Three kernels:
 //   best_of_lanes     few from the top or the bottom: a sorted list of K vectors in registers, one pass
@@ -39,10 +39,10 @@ template <Real C>
 struct Neighbours {
   static constexpr auto size = static_cast<std::size_t>(lanes<C>);
 
-  Index rows = 0;                     ///< of the lanes, how many are used
-  Index count = 0;                    ///< elements of a row
-  std::array<Index, size> rank{};     ///< 0 <= rank < count
-  std::array<bool, size> nan{};       ///< the row has a NaN: no answer
+  Index rows = 0;                                      ///< of the lanes, how many are used
+  Index count = 0;                                     ///< elements of a row
+  std::array<Index, size> rank{};                      ///< 0 <= rank < count
+  std::array<bool, size> nan{};                        ///< the row has a NaN: no answer
   std::array<std::int32_t, size> low_at{}, high_at{};  ///< positions of x_(rank) and x_(min(rank + 1, count - 1))
 
   bool last(std::size_t lane) const { return rank[lane] == count - 1; }
@@ -318,8 +318,8 @@ template <Real C>
 struct Search {
   const C* row;
   Index count, rank;
-  C* kept;           ///< room for count + lanes elements
-  const C* left;     ///< `row` at first, then `kept`
+  C* kept;             ///< room for count + lanes elements
+  const C* left;       ///< `row` at first, then `kept`
   Index size, target;  ///< the answer is element `target` of the sorted `size` elements left
   C above = -std::numeric_limits<C>::infinity(), below = std::numeric_limits<C>::infinity();
   bool done = false, nan = false;
@@ -484,7 +484,9 @@ template <Real C>
 const std::int32_t* stable_argsort(const C* x, Index count, SortKey<C>* keys, std::int32_t* order,
                                    std::int32_t* spare) {
   constexpr std::size_t bytes = sizeof(C);
-  const auto digit = [](SortKey<C> key, std::size_t byte) { return static_cast<std::size_t>(key >> (8 * byte) & 0xFF); };
+  const auto digit = [](SortKey<C> key, std::size_t byte) {
+    return static_cast<std::size_t>(key >> (8 * byte) & 0xFF);
+  };
   std::array<std::array<std::int32_t, 256>, bytes> start{};
   bool nan = false;
   for (Index i = 0; i < count; ++i) {
