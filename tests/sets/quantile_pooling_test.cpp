@@ -208,6 +208,8 @@ TEST_CASE("sets.quantile_pooling: rows made to mislead the sample are still sear
       row([](Index i) { return static_cast<double>(-i); }),
       row([&](Index i) { return sampled(i) ? 1e6 + static_cast<double>(i) : static_cast<double>(i); }),
       row([&](Index i) { return sampled(i) ? -1e6 - static_cast<double>(i) : static_cast<double>(i); }),
+      row([&](Index i) { return sampled(i) ? static_cast<double>(i) : -infinity; }),
+      row([&](Index i) { return sampled(i) ? static_cast<double>(i) : infinity; }),
       row([](Index i) { return i < n / 2 ? 0.0 : 1.0; }),
       row([](Index i) { return i % 2 == 0 ? 0.0 : static_cast<double>(i); }),
       row([](Index i) { return i % 3 == 0   ? -infinity
@@ -344,6 +346,13 @@ TEST_CASE("sets.quantile_pooling: the level gradient agrees with central differe
   }
 }
 
+TEST_CASE("sets.quantile_pooling: equal infinite neighbours give a level no gradient") {
+  const std::vector<double> x{1, infinity, infinity}, level{0.75};
+  const View<const double, 3> set(x.data(), {1, 3, 1});
+  const auto pooled = quantile_pool_forward(set, level);
+  CHECK(quantile_pool_level_gradient(set, Matrix<double>::Ones(1, 1).eval(), pooled.positions, level)[0] == 0);
+}
+
 TEST_CASE("sets.quantile_pooling: the gradient of a set adds up to what came in and adds to what is there") {
   Rng rng(14);
   for (const Index n : {1, 2, 5, 200}) {
@@ -359,6 +368,39 @@ TEST_CASE("sets.quantile_pooling: the gradient of a set adds up to what came in 
         // (1 - w) g + w g and the two additions to 3 round four times, near 3 + |g| < 8
         CHECK(std::abs(sum - g(s, c)) < 8 * 4.5e-16);
       }
+  }
+}
+
+TEST_CASE("sets.quantile_pooling: the gradient of a masked set is that of the elements alone") {
+  Rng rng(25);
+  for (const bool every_level : {false, true}) {
+    const auto x = normal_tensor<double>(rng, {1, 12, 5});
+    const std::vector<Index> kept{1, 2, 4, 7, 8, 10, 11};
+    Tensor<bool> mask({1, 12}, false);
+    Tensor<double> alone({1, 7, 5});
+    for (Index i = 0; i < 7; ++i) {
+      const Index from = kept[static_cast<std::size_t>(i)];
+      mask.view<2>()(0, from) = true;
+      for (Index c = 0; c < 5; ++c) alone.view<3>()(0, i, c) = x.view<3>()(0, from, c);
+    }
+    const QuantilePoolOptions options{.every_level = every_level};
+    const auto levels = linspace_levels(every_level ? 11 : 5, 0.05, 0.93);
+    const auto a = quantile_pool_forward(masked(x, mask), levels, options);
+    const auto b = quantile_pool_forward(alone, levels, options);
+    CHECK(a.values == b.values);
+    const auto g = normal_matrix<double>(rng, 1, a.values.cols());
+    Tensor<double> ga(x.shape()), gb(alone.shape());
+    quantile_pool_backward(g, a.positions, levels, masked(ga, mask), options);
+    quantile_pool_backward(g, b.positions, levels, gb, options);
+    for (Index i = 0; i < 7; ++i)
+      for (Index c = 0; c < 5; ++c)
+        CHECK(ga.view<3>()(0, kept[static_cast<std::size_t>(i)], c) == gb.view<3>()(0, i, c));
+    const auto count = [](const Tensor<double>& t) {
+      return std::count_if(t.data(), t.data() + t.size(), [](double v) { return v != 0; });
+    };
+    CHECK(count(ga) == count(gb));
+    CHECK(quantile_pool_level_gradient(masked(x, mask), g, a.positions, levels, options) ==
+          quantile_pool_level_gradient(alone, g, b.positions, levels, options));
   }
 }
 
@@ -470,6 +512,12 @@ TEST_CASE("sets.quantile_pooling: infinities are never multiplied by zero") {
   CHECK(pool({-infinity, infinity}, 1) == infinity);
 }
 
+TEST_CASE("sets.quantile_pooling: a neighbour that is read alone or tied comes back to the bit") {
+  CHECK(detail::interpolate(-1.0, 1e-17, 1.0) == 1e-17);  // -1 + (1e-17 + 1) would be 0
+  CHECK(std::signbit(detail::interpolate(-0.0, 0.0, 0.5)));
+  CHECK(detail::interpolate(infinity, infinity, 0.5) == infinity);
+}
+
 TEST_CASE("sets.quantile_pooling: a NaN silences its channel alone") {
   for (const Index n : {3, 40, 500}) {
     Rng rng(18);
@@ -484,7 +532,18 @@ TEST_CASE("sets.quantile_pooling: a NaN silences its channel alone") {
       Tensor<float> gx(x.shape());
       quantile_pool_backward(Matrix<float>::Ones(1, 20).eval(), pooled.positions, levels, gx);
       for (Index i = 0; i < n; ++i) CHECK(gx.view<3>()(0, i, 7) == 0);
+      CHECK(std::accumulate(gx.data(), gx.data() + gx.size(), 0.0) == 19);
     }
+  }
+}
+
+TEST_CASE("sets.quantile_pooling: ties do not hide a NaN") {
+  const Index n = 131;
+  for (const Index at : {0, 64, 127, 130}) {
+    Matrix<float> x = Matrix<float>::Constant(n, 20, 7);
+    x(at, 3) = std::numeric_limits<float>::quiet_NaN();
+    const Vector<float> pooled = quantile_pool(x, std::vector<double>(20, 0.5));
+    for (Index c = 0; c < 20; ++c) CHECK((c == 3 ? std::isnan(pooled[c]) : pooled[c] == 7));
   }
 }
 
@@ -500,6 +559,7 @@ TEST_CASE("sets.quantile_pooling: sets without elements take the value the calle
   Tensor<double> gx(x.shape());
   quantile_pool_backward(Matrix<double>::Ones(3, 5).eval(), pooled.positions, levels, padded(gx, counts), options);
   CHECK(matrix(View<const double, 2>(gx.view<3>()[1])).isZero());
+  CHECK(matrix(View<const double, 2>(gx.view<3>()[0].slice(0, 2, 4))).isZero());  // what lies before set 1
   CHECK(quantile_pool_level_gradient(padded(x, counts), Matrix<double>::Ones(3, 5).eval(), pooled.positions, levels,
                                      options)
             .allFinite());
@@ -513,6 +573,11 @@ TEST_CASE("sets.quantile_pooling: rounding of the level does not move the rank a
   CHECK(rank_of(0.9, 11, Interpolation::linear).low == 9);
   CHECK(rank_of(0.9, 11, Interpolation::linear).weight == 0);
   CHECK(rank_of(0.1 + 0.2, 11, Interpolation::linear).low == 3);
+  // In double 0.29 times 100 is below 29 and 0.07 times 100 above 7.
+  for (const auto& [level, rank] : {std::pair<double, Index>{0.29, 29}, {0.57, 57}, {0.07, 7}}) {
+    CHECK(rank_of(level, 101, Interpolation::linear).low == rank);
+    CHECK(rank_of(level, 101, Interpolation::linear).weight == 0);
+  }
   CHECK(rank_of(1, 1, Interpolation::linear).low == 0);
   const auto near = rank_of(0.5 + 1e-9, 100001, Interpolation::linear);
   CHECK(near.low == 50000);
@@ -560,6 +625,14 @@ TEST_CASE("sets.quantile_pooling: bad input is named and nothing is written") {
           quantile_pool(View<const double, 3>(x.data(), {1, many, 3}, {0, 0, 1}), levels);
         }) == "quantile_pool: a set has 2147483648 elements, more than a 32-bit position can count");
 
+  CHECK(error([&] { quantile_pool(x, std::vector<double>{}, {.every_level = true}); }) ==
+        "quantile_pool: levels is empty");
+  const auto pooled = quantile_pool_forward(x, levels);
+  CHECK(error([&] {
+          quantile_pool_level_gradient(x, pooled.values, pooled.positions, levels,
+                                       {.interpolation = Interpolation::lower});
+        }) == "quantile_pool_level_gradient: the interpolation must be linear");
+
   Matrix<double> out = Matrix<double>::Constant(2, 3, 5);
   Tensor<std::int32_t> positions({2, 3, 2}, 9);
   Workspace workspace;
@@ -567,6 +640,13 @@ TEST_CASE("sets.quantile_pooling: bad input is named and nothing is written") {
         "quantile_pool: values has shape [2,2], expected [2,3] (one per set and column)");
   CHECK((out.array() == 5).all());
   CHECK(positions.data()[0] == 9);
+
+  Tensor<double> same = x;  // one channel, so that the values could lie where the elements do
+  CHECK(error([&] {
+          quantile_pool_forward(View<const double, 3>(same.data(), {2, 12, 1}), std::vector<double>{1},
+                                View<double, 2>(same.data(), {2, 1}), {}, workspace);
+        }) == "quantile_pool: values overlaps x");
+  CHECK(test::identical(same, x));
 
   Tensor<double> gx(x.shape());
   const Matrix<double> g = Matrix<double>::Ones(2, 3);
@@ -576,6 +656,9 @@ TEST_CASE("sets.quantile_pooling: bad input is named and nothing is written") {
   positions.view<3>()(1, 2, 1) = 4;
   CHECK(error([&] { quantile_pool_backward(g, positions, levels, gx); }) ==
         "quantile_pool_backward: positions[1,2,1] is 4, outside the 4 elements of the set");
+  positions.view<3>()(1, 2, 1) = -2;
+  CHECK(error([&] { quantile_pool_backward(g, positions, levels, gx); }) ==
+        "quantile_pool_backward: positions[1,2,1] is -2, outside the 4 elements of the set");
   CHECK(std::all_of(gx.data(), gx.data() + gx.size(), [](double v) { return v == 0; }));
 }
 

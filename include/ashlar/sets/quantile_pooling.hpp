@@ -511,7 +511,7 @@ Vector<double> quantile_pool_level_gradient(const X& x, In<X, 2> g, View<const s
     const auto steps = static_cast<double>(batch.count(s) - 1);
     for (Index column = 0; column < columns.count(); ++column) {
       const std::int32_t low = positions(s, column, 0), high = positions(s, column, 1);
-      if (low < 0 || high < 0 || low == high) continue;
+      if (low < 0 || high < 0) continue;
       const Index channel = columns.channel(column);
       const double below = to_float(set(low, channel)), above = to_float(set(high, channel));
       if (below != above) gradient[columns.level(column)] += steps * (above - below) * to_float(g(s, column));

@@ -364,7 +364,6 @@ struct Search {
     const Index inside = target - split.not_above;
     if (inside < 0) return settle(from);
     if (inside >= split.inside) return settle(to);
-    if (inside == split.inside - 1 && !last()) return settle(*std::max_element(kept, kept + split.inside));
     above = from, below = to;
     left = kept, size = split.inside, target = inside;
   }
