@@ -172,6 +172,69 @@ TEST_CASE("bandits.allocation: the dual bound is a bound however early the solve
   }
 }
 
+/// Arms near the best one at many angles, and unit vectors that are dear but tell all of them apart. A first working
+/// set of the arms hardest to tell apart has no unit vector in it.
+Problem crowd(Index count) {
+  Problem problem{Matrix<double>::Zero(count + 3, 3), Vector<double>(count + 3)};
+  problem.arms.topRows(3).setIdentity();
+  problem.gaps.head(3) << 0, 1, 1;
+  for (Index i = 0; i < count; ++i) {
+    const double gap = 0.01 + 1e-3 * static_cast<double>(i), angle = 0.1 * static_cast<double>(i);
+    problem.arms.row(3 + i) << 1 - gap, 2 * gap * std::cos(angle), 2 * gap * std::sin(angle);
+    problem.gaps[3 + i] = gap;
+  }
+  return problem;
+}
+
+TEST_CASE("bandits.allocation: arms worth pulling join the working set although none is hard to tell from the best") {
+  const Problem problem = crowd(30);
+  const Allocation generated = asymptotic_allocation(problem.arms, problem.gaps, {.direct_limit = 10});
+  const Allocation direct = asymptotic_allocation(problem.arms, problem.gaps);
+  CHECK(direct.cost < 20);  // 8 a direction; the near arms alone would cost about 2 / 0.01
+  CHECK(generated.converged);
+  CHECK(std::abs(generated.cost - direct.cost) <= 2e-6 * direct.cost);
+}
+
+TEST_CASE("bandits.allocation: an arm whose constraint is violated joins the working set although no pull of it pays") {
+  // With H = diag(h1, h2) on the complement of the best arm the cost is h1 + h2 / 2. The first two arms ask for h >= 2,
+  // the third, whose gap is too small to be pulled, for 1.125 (1 / h1 + 1 / h2) <= 1.
+  Matrix<double> arms(4, 3);
+  arms << 1, 0, 0, 0, 1, 0, -1, 0, 2, 0.99, 0.0075, 0.0075;
+  const std::vector<double> gaps{0, 1, 2, 0.01};
+  const double h2 = 1 / (1 / 1.125 - 0.5), cost = 2 + h2 / 2;
+  for (const Index limit : {2, 64}) {
+    const Allocation allocation = asymptotic_allocation(arms, gaps, {.direct_limit = limit});
+    CHECK(allocation.converged);
+    CHECK(std::abs(allocation.cost - cost) <= 2e-6 * cost);
+  }
+}
+
+TEST_CASE("bandits.allocation: the dual bound holds for arms outside the working set") {
+  Rng rng(8);
+  const Problem random = random_problem(rng, 200, 4), crowded = crowd(40);
+  for (const Problem* problem : {&random, &crowded})
+    for (const double tolerance : {10.0, 1.0, 1e-1, 1e-2}) {
+      INFO(tolerance);
+      const double best = asymptotic_allocation(problem->arms, problem->gaps, {.direct_limit = 1000}).cost;
+      const Allocation rough =
+          asymptotic_allocation(problem->arms, problem->gaps, {.tolerance = tolerance, .direct_limit = 4});
+      CHECK(rough.cost <= best * (1 + rough.gap) * (1 + 2e-6));
+      CHECK(rough.cost >= best * (1 - 2e-6));
+    }
+}
+
+TEST_CASE("bandits.allocation: the tightest constraint is active however early the solver stops") {
+  Rng rng(9);
+  for (const double tolerance : {1.0, 1e-2, 1e-6}) {
+    INFO(tolerance);
+    const Problem problem = random_problem(rng, 30, 4);
+    const Allocation rough = asymptotic_allocation(problem.arms, problem.gaps, {.tolerance = tolerance});
+    // At 1e12 times the largest weight in place of an infinite one the rest of the constraint is of order 1e-12.
+    const double largest = (rough.weights.array() < infinity).select(rough.weights, 0).maxCoeff();
+    CHECK(std::abs(tightest_constraint(problem, rough.weights, 1e12 * largest) - 1) <= 1e-8);
+  }
+}
+
 TEST_CASE("bandits.allocation: gaps scaled by s scale weights by 1 over s squared and the cost by 1 over s") {
   Rng rng(5);
   const Problem problem = random_problem(rng, 20, 4);
@@ -203,6 +266,9 @@ TEST_CASE("bandits.allocation: degenerate problems") {
     Matrix<double> arms = Matrix<double>::Identity(2, 2);
     CHECK(asymptotic_allocation(arms, std::vector<double>{0, 1e-10}).weights[1] == infinity);
     CHECK(asymptotic_allocation(arms, std::vector<double>{0, 1e-4}).weights[1] < infinity);
+    Matrix<double> three(3, 2);
+    three << 1, 0, 0, 1, 0.25, 0.5;  // the third in the span of the first two
+    CHECK(asymptotic_allocation(three, std::vector<double>{0, 1e-10, 0.25}).weights[2] == 0);
   }
   SECTION("float arms are computed in double") {
     Rng rng(6);

@@ -264,6 +264,26 @@ TEST_CASE("bandits.e4: asking twice gives the same plan and a refused tell chang
   CHECK(algorithm.best_arm() == 0);
 }
 
+TEST_CASE("bandits.e4: a plan beyond the horizon shrinks in proportion and not in arm order") {
+  Counts counts{10, 20, 30, 40};
+  detail::fit(counts, 50);
+  CHECK(counts == Counts{5, 10, 15, 20});
+  counts = {3, 3, 3, 1};  // 2.1 2.1 2.1 0.7: the largest remainder is the last
+  detail::fit(counts, 7);
+  CHECK(counts == Counts{2, 2, 2, 1});
+  counts = {1, 1, 1};
+  detail::fit(counts, 2);  // ties in order
+  CHECK(counts == Counts{1, 1, 0});
+  counts = {1, 2};
+  detail::fit(counts, 5);
+  CHECK(counts == Counts{1, 2});
+  const std::int64_t huge = std::int64_t{1} << 61;
+  counts = {huge, huge - 1, huge};
+  detail::fit(counts, (std::int64_t{1} << 60) - 1);
+  CHECK(counts[0] + counts[1] + counts[2] == (std::int64_t{1} << 60) - 1);
+  CHECK(counts[0] - counts[1] <= 1);
+}
+
 TEST_CASE("bandits.e4: a tell that fails half way leaves the state as it was") {
   detail::Trial trial("test", Matrix<double>::Identity(2, 2).eval(), 100, {{1, 2}, {0.1, 0.2}});
   trial.offer(std::vector<Index>{0, 1}, Counts{5, 6});

@@ -35,8 +35,8 @@ TEST_CASE("sets.pooling: maximum mean and sum agree with a loop on every kind of
     const auto top = max_pool_forward(x);
     const auto mean = mean_pool(x), sum = sum_pool(x);
     Tensor<double> expected(gx.shape());
+    mean_pool_backward(g, gx_batch);  // and the others add
     max_pool_backward(g, top.positions, gx_batch);
-    mean_pool_backward(g, gx_batch);
     sum_pool_backward(g, gx_batch);
     for (Index s = 0; s < batch.sets(); ++s) {
       const auto set = batch.elements(s);
@@ -111,20 +111,27 @@ TEST_CASE("sets.pooling: batches are checked where they enter") {
   const auto error = [](auto&& f) { return message_of<InvalidArgument>(f); };
   const Tensor<double> x({2, 4, 3}, 1.0), rows({7, 3}, 1.0);
   CHECK(error([&] { padded(x, std::vector<Index>{4, 5}); }) == "padded: counts[1] must be between 0 and 4, got 5");
+  CHECK(error([&] { padded(x, std::vector<Index>{-1, 4}); }) == "padded: counts[0] must be between 0 and 4, got -1");
   CHECK(error([&] { padded(x, std::vector<Index>{4}); }) == "padded: counts has shape [1], expected [2] (one per set)");
-  CHECK(error([&] { mean_pool(padded(x, std::vector<Index>{0, 4})); }) ==
-        "mean_pool: set 0 has no element and no value for empty sets is given");
-  CHECK(error([&] { ragged(rows, std::vector<Index>{0, 4, 3}); }) == "ragged: offsets must not descend, got 4 before 3");
-  CHECK(error([&] { ragged(rows, std::vector<Index>{0, 4, 8}); }) ==
-        "ragged: the last offset must be at most the 7 rows of values, got 8");
+  CHECK(error([&] {
+          mean_pool(padded(x, std::vector<Index>{0, 4}));
+        }) == "mean_pool: set 0 has no element and no value for empty sets is given");
+  CHECK(error([&] {
+          ragged(rows, std::vector<Index>{0, 4, 3});
+        }) == "ragged: offsets must not descend, got 4 before 3");
+  CHECK(error([&] {
+          ragged(rows, std::vector<Index>{0, 4, 8});
+        }) == "ragged: the last offset must be at most the 7 rows of values, got 8");
   CHECK(error([&] { ragged(rows, std::vector<Index>{-1, 4}); }) == "ragged: offsets[0] must not be negative, got -1");
   CHECK(error([&] { ragged(rows, std::vector<Index>{}); }) ==
         "ragged: offsets must be one longer than the number of sets, got no element");
-  CHECK(error([&] { masked(x, Tensor<bool>({2, 3}).view<2>()); }) ==
-        "masked: mask has shape [2,3], expected [2,4] (one per set and element)");
+  CHECK(error([&] {
+          masked(x, Tensor<bool>({2, 3}).view<2>());
+        }) == "masked: mask has shape [2,3], expected [2,4] (one per set and element)");
   Tensor<double> gx(x.shape());
-  CHECK(error([&] { max_pool_backward(Matrix<double>::Ones(2, 3).eval(), Matrix<std::int32_t>::Constant(2, 3, 4).eval(), gx); }) ==
-        "max_pool_backward: position 4 is outside set 0 of 4 elements");
+  CHECK(error([&] {
+          max_pool_backward(Matrix<double>::Ones(2, 3).eval(), Matrix<std::int32_t>::Constant(2, 3, 4).eval(), gx);
+        }) == "max_pool_backward: position 4 is outside set 0 of 4 elements");
   CHECK(error([&] { sum_pool_backward(Matrix<double>::Ones(2, 2).eval(), gx); }) ==
         "sum_pool_backward: g has shape [2,2], expected [2,3] (one per set and channel)");
 }

@@ -15,6 +15,8 @@
 #include <utility>
 #include <vector>
 
+#include "ashlar/bandits/detail/row_space.hpp"
+#include "ashlar/bandits/detail/trial.hpp"
 #include "ashlar/bandits/e4.hpp"
 #include "ashlar/bandits/linear_bandit.hpp"
 #include "ashlar/bandits/optimal_design.hpp"

@@ -28,6 +28,8 @@
 #include <vector>
 
 #include "ashlar/bandits/allocation.hpp"
+#include "ashlar/bandits/detail/row_space.hpp"
+#include "ashlar/bandits/detail/trial.hpp"
 #include "ashlar/bandits/linear_bandit.hpp"
 #include "ashlar/bandits/optimal_design.hpp"
 

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <concepts>
 #include <cstdint>
@@ -18,7 +19,7 @@
 #include "ashlar/core/config.hpp"
 #include "ashlar/core/scalar.hpp"
 
-#if defined(__F16C__) || defined(__AVX2__)
+#if defined(__AVX__)
 #include <immintrin.h>
 #endif
 
@@ -188,6 +189,12 @@ std::uint64_t bits(const xsimd::batch_bool<T, A>& m) {
   if constexpr (requires { std::uint64_t{m.data}; }) {
     return m.data;
   } else {
+#if defined(__AVX__)
+    if constexpr (sizeof(m) == 32 && sizeof(T) == 4)
+      return static_cast<std::uint64_t>(_mm256_movemask_ps(std::bit_cast<__m256>(m)));
+    if constexpr (sizeof(m) == 32 && sizeof(T) == 8)
+      return static_cast<std::uint64_t>(_mm256_movemask_pd(std::bit_cast<__m256d>(m)));
+#endif
     bool lanes[xsimd::batch_bool<T, A>::size];
     m.store_unaligned(lanes);
     std::uint64_t packed = 0;
@@ -197,21 +204,40 @@ std::uint64_t bits(const xsimd::batch_bool<T, A>& m) {
 #endif
 }
 
+#if defined(__AVX2__) && !defined(__AVX512F__)
+namespace detail {
+/// Byte k of entry m: the k-th set bit of m.
+inline constexpr auto set_bits = [] {
+  std::array<std::uint64_t, 256> entries{};
+  for (unsigned m = 0; m < 256; ++m)
+    for (unsigned bit = 0, k = 0; bit < 8; ++bit)
+      if (m >> bit & 1u) entries[m] |= std::uint64_t{bit} << (8 * k++);
+  return entries;
+}();
+}  // namespace detail
+#endif
+
 /// Writes the lanes of x that `keep` marks side by side, in order, and returns how many. All `width` elements at `to`
 /// must be writable: those behind the kept ones are overwritten with anything.
 template <Real T>
 Index compress(T* to, const mask<T>& keep, const batch<T>& x) {
-  const std::uint64_t kept = bits(keep);
 #if defined(__AVX512F__)
-  if constexpr (sizeof(x) == 64) {
-    // Compressed in a register: the form that stores to memory is microcoded on some processors.
-    if constexpr (std::is_same_v<T, float>)
-      _mm512_storeu_ps(to, _mm512_maskz_compress_ps(static_cast<__mmask16>(kept), x));
-    else
-      _mm512_storeu_pd(to, _mm512_maskz_compress_pd(static_cast<__mmask8>(kept), x));
-    return std::popcount(kept);
-  }
-#endif
+  const std::uint64_t kept = bits(keep);
+  // Compressed in a register: the form that stores to memory is microcoded on some processors.
+  if constexpr (std::is_same_v<T, float>)
+    _mm512_storeu_ps(to, _mm512_maskz_compress_ps(static_cast<__mmask16>(kept), x));
+  else
+    _mm512_storeu_pd(to, _mm512_maskz_compress_pd(static_cast<__mmask8>(kept), x));
+  return std::popcount(kept);
+#elif defined(__AVX2__)
+  // Halves of a double move together: their mask bits are equal.
+  const auto kept = static_cast<unsigned>(_mm256_movemask_ps(std::bit_cast<__m256>(keep)));
+  const __m128i order = _mm_cvtsi64_si128(static_cast<std::int64_t>(detail::set_bits[kept]));
+  const __m256 packed = _mm256_permutevar8x32_ps(std::bit_cast<__m256>(x), _mm256_cvtepu8_epi32(order));
+  store(to, std::bit_cast<batch<T>>(packed));
+  return std::popcount(kept) * 4 / static_cast<Index>(sizeof(T));
+#else
+  const std::uint64_t kept = bits(keep);
   T lanes[batch<T>::size];
   store(lanes, x);
   Index count = 0;
@@ -220,6 +246,7 @@ Index compress(T* to, const mask<T>& keep, const batch<T>& x) {
     count += static_cast<Index>(kept >> i & 1);
   }
   return count;
+#endif
 }
 
 /// Sum of a[i] b[i]. Four accumulators hide the latency of the additions.

@@ -36,8 +36,7 @@ class SetBatch {
 
   /// Adds const.
   template <class U>
-    requires std::is_same_v<const U, T>
-  SetBatch(const SetBatch<U>& other)
+  requires std::is_same_v<const U, T> SetBatch(const SetBatch<U>& other)
       : x_(other.x_),
         counts_(other.counts_),
         offsets_(other.offsets_),
@@ -63,8 +62,8 @@ class SetBatch {
   static SetBatch ragged(const View<T, 2>& values, const View<const Index, 1>& offsets) {
     const Index sets = offsets.extent(0) - 1;
     check_argument(sets >= 0, "ragged", "offsets", "one longer than the number of sets", "no element");
-    SetBatch batch(View<T, 3>(values.data(), {1, values.extent(0), values.extent(1)},
-                              {0, values.stride(0), values.stride(1)}));
+    SetBatch batch(
+        View<T, 3>(values.data(), {1, values.extent(0), values.extent(1)}, {0, values.stride(0), values.stride(1)}));
     batch.offsets_ = offsets;
     batch.sets_ = sets;
     batch.longest_ = 0;
@@ -132,19 +131,21 @@ struct is_set_batch<SetBatch<T>> : std::true_type {};
 
 /// const when X hands out const elements only.
 template <class X, int Rank>
-using element_of = std::conditional_t<std::is_constructible_v<View<scalar_t<X>, Rank>, X>, scalar_t<X>, const scalar_t<X>>;
+using element_of =
+    std::conditional_t<std::is_constructible_v<View<scalar_t<X>, Rank>, X>, scalar_t<X>, const scalar_t<X>>;
 
 }  // namespace detail
 
 /// Anything that is a batch of sets: a SetBatch, or something View can see as [set, element, channel].
 template <class X>
-concept BatchOfSets =
-    detail::is_set_batch<std::remove_cvref_t<X>>::value ||
+concept BatchOfSets = detail::is_set_batch<std::remove_cvref_t<X>>::value ||
     (requires { typename scalar_t<X>; } && std::is_constructible_v<View<const scalar_t<X>, 3>, X>);
 /// One set: [element, channel].
 template <class X>
-concept OneSet = !BatchOfSets<X> && requires { typename scalar_t<X>; } &&
-                 std::is_constructible_v<View<const scalar_t<X>, 2>, X>;
+concept OneSet = !BatchOfSets<X> && requires {
+  typename scalar_t<X>;
+}
+&&std::is_constructible_v<View<const scalar_t<X>, 2>, X>;
 
 /// SetBatch::padded, ::ragged and ::masked for anything View can look at. They keep looking at their arguments.
 template <class X>
@@ -337,9 +338,8 @@ Matrix<scalar_t<X>> mean_pool(const X& x, std::optional<double> empty = {}) {
   using C = accumulate_t<scalar_t<X>>;
   const SetBatch<const scalar_t<X>> batch = as_batch(x);
   detail::check_not_empty("mean_pool", batch, empty);
-  return detail::scaled_sum<scalar_t<X>>(batch, [&](C sum, Index count) {
-    return count == 0 ? static_cast<C>(*empty) : sum / static_cast<C>(count);
-  });
+  return detail::scaled_sum<scalar_t<X>>(
+      batch, [&](C sum, Index count) { return count == 0 ? static_cast<C>(*empty) : sum / static_cast<C>(count); });
 }
 template <OneSet X>
 Vector<scalar_t<X>> mean_pool(const X& x, std::optional<double> empty = {}) {

@@ -7,13 +7,14 @@
 // interval, [0.9, 1] by default. Level 1 is max pooling; the other channels add a view of the distribution.
 //
 //   std::vector<double> levels = linspace_levels(x.extent(2));           // x: [set, element, channel]
-//   auto pooled = quantile_pool_forward(x, levels);                      // values [set, channel], positions for backward
-//   quantile_pool_backward(g, pooled.positions.view<3>(), levels, gx);   // adds to gx: [set, element, channel]
+//   auto pooled = quantile_pool_forward(x, levels);                      // values [set, channel], positions for
+//   backward quantile_pool_backward(g, pooled.positions.view<3>(), levels, gx);   // adds to gx: [set, element,
+//   channel]
 //
 // Padded, ragged and masked batches: padded(x, counts), ragged(values, offsets), masked(x, mask) of pooling.hpp in the
-// place of x. Channel-major data: x.transposed(1, 2). Nothing is sorted; the cost is O(n) a channel, with channels in
-// the lanes of a vector (detail/order_statistics.hpp). Levels are double whatever the scalar: 0.9f (n - 1) would pick a
-// wrong neighbour.
+// place of x. Channel-major data: x.transposed(1, 2). One level a channel is selected and not sorted, O(n) a channel
+// with channels in the lanes of a vector (detail/order_statistics.hpp). Levels are double whatever the scalar: 0.9f (n
+// - 1) would pick a wrong neighbour.
 #pragma once
 
 #include <algorithm>
@@ -86,6 +87,8 @@ struct Columns {
   Index channels, levels;
   bool every_level;
 
+  /// Whether a channel is sorted once for all its levels: a sort costs about as much as eight searches.
+  bool sorted() const { return every_level && levels > 8; }
   Index count() const { return every_level ? channels * levels : channels; }
   Index channel(Index column) const { return every_level ? column / levels : column; }
   Index level(Index column) const { return every_level ? column % levels : column; }
@@ -174,9 +177,14 @@ void copy_rows(const View<const T, 2>& from, C* to, Index to_stride) {
     if (from.stride(0) == 1) {  // square tiles, and element by element along the two ragged edges
       constexpr Index w = simd::width<C>;
       const Index whole_rows = rows / w * w, whole_cols = cols / w * w;
-      for (Index j = 0; j < whole_cols; j += w)
+      for (Index j = 0; j < whole_cols; j += w) {
+        // Each column is another cache line, often another page: the hardware does not foresee them.
+        for (Index k = 4 * w; k < 5 * w; ++k)
+          __builtin_prefetch(from.data() + std::min(j + k, cols - 1) * from.stride(1));
         for (Index i = 0; i < whole_rows; i += w)
-          simd::transpose_block(from.data() + j * from.stride(1) + i, from.stride(1), to + i * to_stride + j, to_stride);
+          simd::transpose_block(from.data() + j * from.stride(1) + i, from.stride(1), to + i * to_stride + j,
+                                to_stride);
+      }
       for (Index j = 0; j < cols; ++j)
         for (Index i = j < whole_cols ? whole_rows : 0; i < rows; ++i) to[i * to_stride + j] = from(i, j);
       return;
@@ -189,10 +197,12 @@ void copy_rows(const View<const T, 2>& from, C* to, Index to_stride) {
 /// The memory of one thread.
 template <Real C>
 struct Scratch {
-  /// Elements from one packed row to the next: room for a vector more than the row, and no power of two, which would map
-  /// all rows to the same cache lines.
+  /// Elements from one packed row to the next: room for a vector more than the row, and no power of two, which would
+  /// map all rows to the same cache lines.
   static Index row_size(Index longest) { return (longest / lanes<C> + 2) * lanes<C>; }
-  static Index size(Index longest) { return 2 * lanes<C> * row_size(longest) + (network_size + 4) * lanes<C> + longest; }
+  static Index size(Index longest) {
+    return 2 * lanes<C> * row_size(longest) + (network_size + 4) * lanes<C> + longest;
+  }
 
   Scratch(C* memory, Index longest)
       : row(row_size(longest)),
@@ -208,7 +218,7 @@ struct Scratch {
   std::int32_t* elements;  ///< [longest]: what a mask lets through
 };
 
-/// The columns [begin, end) of one set, at most `lanes` of them.
+/// Answers for some columns of one set.
 template <Scalar T>
 struct GroupPool {
   using C = accumulate_t<T>;
@@ -218,6 +228,8 @@ struct GroupPool {
   const Columns& columns;
   const QuantilePoolOptions& options;
   const Scratch<C>& scratch;
+  const View<T, 2>& out;
+  const View<std::int32_t, 3>& positions;  ///< empty when no gradient is wanted
 
   /// Elements of the set that count, as [element, channel] for the channels the columns read.
   struct Block {
@@ -256,14 +268,15 @@ struct GroupPool {
     return {to, values.shape(), {w, 1}};
   }
 
-  void operator()(Index s, Index begin, Index end, const View<T, 2>& out, const View<std::int32_t, 3>& positions) const {
+  /// One column a lane: every column is selected by itself.
+  void select(Index s, Index begin, Index end) const {
     const Index first = columns.channel(begin), channels = columns.channel(end - 1) - first + 1;
     const View<const T, 2> set = x.elements(s).slice(1, first, first + channels);
     Neighbours<C> group;
     std::array<Rank, Neighbours<C>::size> rank;
     group.rows = end - begin;
     group.count = x.count(s);
-    if (group.count == 0) return fill_empty(s, begin, end, out, positions);
+    if (group.count == 0) return fill_empty(s, begin, end);
 
     Index from_top = 0, from_bottom = 0;
     for (Index lane = 0; lane < group.rows; ++lane) {
@@ -276,16 +289,33 @@ struct GroupPool {
     const Block block = answer(set, s, begin, from_top, from_bottom, group);
     for (Index lane = 0; lane < group.rows; ++lane) {
       const auto i = static_cast<std::size_t>(lane);
-      const Index column = begin + lane, channel = columns.channel(column) - first;
-      const bool nan = group.nan[i];
-      const C value = nan ? std::numeric_limits<C>::quiet_NaN()
-                          : interpolate(block.values(group.low_at[i], channel), block.values(group.high_at[i], channel),
-                                        rank[i].weight);
-      out(s, column) = from_float<T>(value);
-      if (positions.data() == nullptr) continue;
-      const auto original = [&](std::int32_t at) { return nan ? -1 : block.element ? block.element[at] : at; };
-      positions(s, column, 0) = original(group.low_at[i]);
-      positions(s, column, 1) = original(group.high_at[i]);
+      const Index column = begin + lane;
+      if (group.nan[i])
+        write_nan(s, column);
+      else
+        write(s, column, block, columns.channel(column) - first, group.low_at[i], group.high_at[i], rank[i].weight);
+    }
+  }
+
+  /// All columns of the channels [begin, end), at most `lanes` of them: every channel is sorted once.
+  void sort(Index s, Index begin, Index end) const {
+    const Index count = x.count(s), row = scratch.row;
+    if (count == 0) return fill_empty(s, begin * columns.levels, end * columns.levels);
+    const Block block = channel_rows(x.elements(s).slice(1, begin, end), s);
+    // The keys take one row of `kept`, the positions two of as many 32-bit numbers.
+    auto* const keys = reinterpret_cast<SortKey<C>*>(scratch.kept);
+    auto* const order = reinterpret_cast<std::int32_t*>(scratch.kept + row);
+    for (Index channel = 0; channel < end - begin; ++channel) {
+      const C* const values = block.values.data() + channel * block.values.stride(1);
+      const std::int32_t* const sorted = stable_argsort(values, count, keys, order, order + row);
+      for (Index m = 0; m < columns.levels; ++m) {
+        const Index column = (begin + channel) * columns.levels + m;
+        const Rank rank = rank_of(levels[m], count, options.interpolation);
+        if (sorted == nullptr)
+          write_nan(s, column);
+        else
+          write(s, column, block, channel, sorted[rank.low], sorted[std::min(rank.low + 1, count - 1)], rank.weight);
+      }
     }
   }
 
@@ -318,11 +348,20 @@ struct GroupPool {
     return block;
   }
 
-  void fill_empty(Index s, Index begin, Index end, const View<T, 2>& out, const View<std::int32_t, 3>& positions) const {
-    for (Index column = begin; column < end; ++column) {
-      out(s, column) = from_float<T>(static_cast<C>(*options.empty));
-      if (positions.data() != nullptr) positions(s, column, 0) = positions(s, column, 1) = -1;
-    }
+  void write(Index s, Index column, const Block& block, Index channel, std::int32_t low, std::int32_t high,
+             double weight) const {
+    out(s, column) = from_float<T>(interpolate(block.values(low, channel), block.values(high, channel), weight));
+    if (positions.data() == nullptr) return;
+    positions(s, column, 0) = block.element ? block.element[low] : low;
+    positions(s, column, 1) = block.element ? block.element[high] : high;
+  }
+  void write_nothing(Index s, Index column, C value) const {
+    out(s, column) = from_float<T>(value);
+    if (positions.data() != nullptr) positions(s, column, 0) = positions(s, column, 1) = -1;
+  }
+  void write_nan(Index s, Index column) const { write_nothing(s, column, std::numeric_limits<C>::quiet_NaN()); }
+  void fill_empty(Index s, Index begin, Index end) const {
+    for (Index column = begin; column < end; ++column) write_nothing(s, column, static_cast<C>(*options.empty));
   }
 };
 
@@ -334,7 +373,8 @@ struct GroupPool {
 /// number with every_level. values: [set, column]. positions: [set, column, 2] or an empty view when no gradient is
 /// wanted. workspace: grows to about 2 lanes longest-set numbers a thread.
 /// A NaN among the values of a channel gives NaN and positions -1. Same bits for any number of threads.
-/// O(set * element * channel), about 1.3 passes. Throws InvalidArgument for levels outside [0, 1], sets without
+/// O(set * element * channel), about 1.3 passes; with every_level those for each level, or one radix sort for more
+/// than eight levels. Throws InvalidArgument for levels outside [0, 1], sets without
 /// elements (unless `options.empty`), shapes that do not fit, and sets too long for 32-bit positions.
 template <BatchOfSets X>
 void quantile_pool_forward(const X& x, View<const double, 1> levels, Out<X, 2> values, View<std::int32_t, 3> positions,
@@ -351,14 +391,15 @@ void quantile_pool_forward(const X& x, View<const double, 1> levels, Out<X, 2> v
   constexpr Index lanes = detail::lanes<C>;
   const Index per_thread = detail::Scratch<C>::size(batch.longest());
   C* const memory = workspace.reserve<C>(per_thread * max_threads());
-  const Index groups = chunk_count(columns.count(), lanes);
+  const Index units = columns.sorted() ? columns.channels : columns.count();
+  const Index groups = chunk_count(units, lanes);
   const Index grain = 32768 / (lanes * std::max<Index>(batch.longest(), 1)) + 1;
   parallel_for(batch.sets() * groups, grain, [&](Index begin, Index end, int worker) {
     const detail::Scratch<C> scratch(memory + worker * per_thread, batch.longest());
-    const detail::GroupPool<T> pool{batch, levels, columns, options, scratch};
+    const detail::GroupPool<T> pool{batch, levels, columns, options, scratch, values, positions};
     for (Index i = begin; i < end; ++i) {
-      const Index column = i % groups * lanes;
-      pool(i / groups, column, std::min(column + lanes, columns.count()), values, positions);
+      const Index first = i % groups * lanes, last = std::min(first + lanes, units);
+      columns.sorted() ? pool.sort(i / groups, first, last) : pool.select(i / groups, first, last);
     }
   });
 }
@@ -470,7 +511,7 @@ Vector<double> quantile_pool_level_gradient(const X& x, In<X, 2> g, View<const s
     const auto steps = static_cast<double>(batch.count(s) - 1);
     for (Index column = 0; column < columns.count(); ++column) {
       const std::int32_t low = positions(s, column, 0), high = positions(s, column, 1);
-      if (low < 0 || high < 0 || low == high) continue;
+      if (low < 0 || high < 0) continue;
       const Index channel = columns.channel(column);
       const double below = to_float(set(low, channel)), above = to_float(set(high, channel));
       if (below != above) gradient[columns.level(column)] += steps * (above - below) * to_float(g(s, column));

@@ -1,5 +1,6 @@
-// Two neighbouring order statistics of many rows at once, without sorting any of them. Elements are ordered by
-// (value, position) ascending, -0 and +0 being equal: the order of a stable argsort. All kernels give the same pair.
+// Two neighbouring order statistics of many rows at once, without sorting any of them, and a sort for when many ranks
+// of one row are wanted. Elements are ordered by (value, position) ascending, -0 and +0 being equal: the order of a
+// stable argsort. All kernels give the same pair.
 //
 // A vector register holds one value of each of `lanes` rows. Three kernels:
 //   best_of_lanes     few from the top or the bottom: a sorted list of K vectors in registers, one pass
@@ -16,6 +17,8 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <type_traits>
+#include <utility>
 
 #include "ashlar/core/config.hpp"
 #include "ashlar/core/scalar.hpp"
@@ -36,10 +39,10 @@ template <Real C>
 struct Neighbours {
   static constexpr auto size = static_cast<std::size_t>(lanes<C>);
 
-  Index rows = 0;                     ///< of the lanes, how many are used
-  Index count = 0;                    ///< elements of a row
-  std::array<Index, size> rank{};     ///< 0 <= rank < count
-  std::array<bool, size> nan{};       ///< the row has a NaN: no answer
+  Index rows = 0;                                      ///< of the lanes, how many are used
+  Index count = 0;                                     ///< elements of a row
+  std::array<Index, size> rank{};                      ///< 0 <= rank < count
+  std::array<bool, size> nan{};                        ///< the row has a NaN: no answer
   std::array<std::int32_t, size> low_at{}, high_at{};  ///< positions of x_(rank) and x_(min(rank + 1, count - 1))
 
   bool last(std::size_t lane) const { return rank[lane] == count - 1; }
@@ -315,8 +318,8 @@ template <Real C>
 struct Search {
   const C* row;
   Index count, rank;
-  C* kept;           ///< room for count + lanes elements
-  const C* left;     ///< `row` at first, then `kept`
+  C* kept;             ///< room for count + lanes elements
+  const C* left;       ///< `row` at first, then `kept`
   Index size, target;  ///< the answer is element `target` of the sorted `size` elements left
   C above = -std::numeric_limits<C>::infinity(), below = std::numeric_limits<C>::infinity();
   bool done = false, nan = false;
@@ -361,7 +364,6 @@ struct Search {
     const Index inside = target - split.not_above;
     if (inside < 0) return settle(from);
     if (inside >= split.inside) return settle(to);
-    if (inside == split.inside - 1 && !last()) return settle(*std::max_element(kept, kept + split.inside));
     above = from, below = to;
     left = kept, size = split.inside, target = inside;
   }
@@ -458,6 +460,50 @@ void search_rows(const C* const* rows, Neighbours<C>& group, C* kept, Index kept
   const auto in_step = static_cast<std::size_t>(std::clamp<Index>(cached / group.count, 1, lanes<C>));
   for (std::size_t begin = 0; begin < used; begin += in_step)
     search_rows(rows, begin, std::min(begin + in_step, used), group, kept, kept_stride, scratch);
+}
+
+// ---- Every rank ------------------------------------------------------------------------------------------------
+
+/// Unsigned integers in the order of the numbers.
+template <Real C>
+using SortKey = std::conditional_t<sizeof(C) == 4, std::uint32_t, std::uint64_t>;
+
+template <Real C>
+SortKey<C> sort_key(C v) {
+  using Key = SortKey<C>;
+  constexpr Key sign = Key{1} << (8 * sizeof(Key) - 1);
+  const auto bits = std::bit_cast<Key>(v + C{0});  // -0 becomes +0
+  return bits & sign ? ~bits : bits | sign;
+}
+
+/// The positions of x in the order of a stable argsort; null with a NaN. Sorts by one byte of the keys after the other,
+/// from the last; a byte that all keys share needs no pass. keys, order, spare: room for count each; the answer lies in
+/// order or spare.
+template <Real C>
+const std::int32_t* stable_argsort(const C* x, Index count, SortKey<C>* keys, std::int32_t* order,
+                                   std::int32_t* spare) {
+  constexpr std::size_t bytes = sizeof(C);
+  const auto digit = [](SortKey<C> key, std::size_t byte) {
+    return static_cast<std::size_t>(key >> (8 * byte) & 0xFF);
+  };
+  std::array<std::array<std::int32_t, 256>, bytes> start{};
+  bool nan = false;
+  for (Index i = 0; i < count; ++i) {
+    nan |= std::isnan(x[i]);
+    keys[i] = sort_key(x[i]);
+    order[i] = static_cast<std::int32_t>(i);
+    for (std::size_t byte = 0; byte < bytes; ++byte) ++start[byte][digit(keys[i], byte)];
+  }
+  if (nan) return nullptr;
+  for (std::size_t byte = 0; byte < bytes; ++byte) {
+    auto& next = start[byte];
+    if (next[digit(keys[0], byte)] == count) continue;
+    std::int32_t before = 0;
+    for (std::int32_t& first : next) before += std::exchange(first, before);
+    for (Index i = 0; i < count; ++i) spare[next[digit(keys[order[i]], byte)]++] = order[i];
+    std::swap(order, spare);
+  }
+  return order;
 }
 
 }  // namespace ashlar::sets::detail
