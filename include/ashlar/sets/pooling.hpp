@@ -36,7 +36,8 @@ class SetBatch {
 
   /// Adds const.
   template <class U>
-  requires std::is_same_v<const U, T> SetBatch(const SetBatch<U>& other)
+    requires std::is_same_v<const U, T>
+  SetBatch(const SetBatch<U>& other)
       : x_(other.x_),
         counts_(other.counts_),
         offsets_(other.offsets_),
@@ -138,14 +139,13 @@ using element_of =
 
 /// Anything that is a batch of sets: a SetBatch, or something View can see as [set, element, channel].
 template <class X>
-concept BatchOfSets = detail::is_set_batch<std::remove_cvref_t<X>>::value ||
+concept BatchOfSets =
+    detail::is_set_batch<std::remove_cvref_t<X>>::value ||
     (requires { typename scalar_t<X>; } && std::is_constructible_v<View<const scalar_t<X>, 3>, X>);
 /// One set: [element, channel].
 template <class X>
-concept OneSet = !BatchOfSets<X> && requires {
-  typename scalar_t<X>;
-}
-&&std::is_constructible_v<View<const scalar_t<X>, 2>, X>;
+concept OneSet = !BatchOfSets<X> && requires { typename scalar_t<X>; } &&
+                 std::is_constructible_v<View<const scalar_t<X>, 2>, X>;
 
 /// SetBatch::padded, ::ragged and ::masked for anything View can look at. They keep looking at their arguments.
 template <class X>

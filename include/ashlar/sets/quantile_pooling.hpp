@@ -7,14 +7,13 @@
 // interval, [0.9, 1] by default. Level 1 is max pooling; the other channels add a view of the distribution.
 //
 //   std::vector<double> levels = linspace_levels(x.extent(2));           // x: [set, element, channel]
-//   auto pooled = quantile_pool_forward(x, levels);                      // values [set, channel], positions for
-//   backward quantile_pool_backward(g, pooled.positions.view<3>(), levels, gx);   // adds to gx: [set, element,
-//   channel]
+//   auto pooled = quantile_pool_forward(x, levels);                      // values [set, channel], and positions
+//   quantile_pool_backward(g, pooled.positions.view<3>(), levels, gx);   // adds to gx: [set, element, channel]
 //
 // Padded, ragged and masked batches: padded(x, counts), ragged(values, offsets), masked(x, mask) of pooling.hpp in the
 // place of x. Channel-major data: x.transposed(1, 2). One level a channel is selected and not sorted, O(n) a channel
-// with channels in the lanes of a vector (detail/order_statistics.hpp). Levels are double whatever the scalar: 0.9f (n
-// - 1) would pick a wrong neighbour.
+// with channels in the lanes of a vector (detail/order_statistics.hpp). Levels are double whatever the scalar:
+// 0.9f (n - 1) would pick a wrong neighbour.
 #pragma once
 
 #include <algorithm>
