@@ -103,7 +103,7 @@ void gemm_holds(Index rows, Index outputs, Index cols) {
   CHECK(close(c, reference::gemm(a, w), a, w));
   Matrix<float> portable(rows, outputs);
   GemmWorkspace<FA, FW> workspace;
-  detail::gemm(detail::Portable{}, a, w, View<float, 2>(portable), workspace);
+  detail::gemm(detail::Portable{}, a, w, View<float, 2>(portable), workspace.scratch);
   CHECK(portable == c);
 }
 

@@ -129,7 +129,7 @@ void fast_equals_reference() {
   for (const std::uint64_t seed : {1, 2}) {
     INFO("seed " << seed << ", block " << F::block << ", M " << F::magnitude_bits << ", E " << F::exponent_bits);
     Rng rng(seed);
-    for (const Index cols : {1, 15, 16, 17, 130}) {
+    for (const Index cols : {1, 15, 16, 17, 130, 300}) {
       const auto x = activations<T>(rng, 12, cols);
       for (const double threshold : {0.0, 1.0, 1.7, 4.0, std::exp2(F::max_exponent), infinity})
         for (const BiExponentOptions options :
