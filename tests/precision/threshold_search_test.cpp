@@ -246,5 +246,26 @@ TEST_CASE("precision.threshold_search: bad input is refused by name") {
         "LayerOutputError: the calibration set is empty");
 }
 
+TEST_CASE("precision.threshold_search: outlier statistics count what the threshold does") {
+  Matrix<float> x = Matrix<float>::Constant(2, 32, 0.01f);
+  x(0, 3) = 8;
+  x(1, 3) = -16;
+  x(1, 20) = 4;
+  x(0, 31) = 0;
+  const auto stats = outlier_stats<BiE4>(x, 4.0);
+  CHECK(stats.elements == 64);
+  CHECK(stats.outliers == 3);
+  CHECK(stats.outlier_channels == 2);
+  CHECK(stats.blocks == 4);
+  CHECK(stats.mixed_blocks == 3);
+  CHECK(stats.largest == 16);
+  CHECK(stats.flushed == 0);
+  CHECK(stats.threshold_in_range);
+  const auto plain = outlier_stats<BiE4>(x, std::numeric_limits<double>::infinity());
+  CHECK(plain.outliers == 0);
+  CHECK(plain.flushed == 45);  // every 0.01 beside a large element
+  CHECK_FALSE(plain.threshold_in_range);
+}
+
 }  // namespace
 }  // namespace ashlar::precision

@@ -1,6 +1,6 @@
 // Matrix products on packed BiE blocks: C = A W^T and y = W x, with integer dot products.
 //
-// For blocks a, w and types u, v the integer sums P_uv = sum of q^a_i q^w_i over elements of type u in a and v in w give
+// For blocks a, w and types u, v the integer sums P_uv of q^a_i q^w_i over the elements of type u in a and v in w give
 //
 //   <a, w> = sum_uv P_uv 2^(e^a_u + e^w_v - (M_a - 1) - (M_w - 1))                          (four-sum form)
 //
@@ -151,7 +151,7 @@ struct GemvWorkspace {
 namespace detail {
 
 template <class FX, class FW, class Path>
-void gemv([[maybe_unused]] Path path, View<const float, 1> x, double threshold, const BiExponentMatrix<FW>& w, View<float, 1> y,
+void gemv(Path path, View<const float, 1> x, double threshold, const BiExponentMatrix<FW>& w, View<float, 1> y,
           GemvWorkspace<FX, FW>& workspace, const BiExponentOptions& options) {
   if (workspace.x.rows() != 1 || workspace.x.cols() != w.cols()) workspace.x = BiExponentMatrix<FX>(1, w.cols());
   const View<const float, 2> row(x.data(), {1, x.extent(0)}, {x.extent(0), x.stride(0)});

@@ -40,7 +40,8 @@ struct Portable {};
 /// Encodes one block with shifts on the bits of x. False, with nothing usable written, if some x is not finite. The
 /// loops have no branches, so that compilers make vectors of them.
 template <class F, Rounding R, Carry C, Real T>
-constexpr bool encode_block(const T* x, T threshold, std::uint8_t* elements, std::uint8_t* selectors, std::uint8_t* exponents) {
+constexpr bool encode_block(const T* x, T threshold, std::uint8_t* elements, std::uint8_t* selectors,
+                            std::uint8_t* exponents) {
   using Bits = typename Ieee<T>::Bits;
   constexpr int n = F::block;
   Bits magnitude[n], select[n];  // all ones for an outlier; bits of positive numbers compare as the numbers do
@@ -187,7 +188,8 @@ bool encode_run(const float* x, float threshold, std::uint8_t* elements, std::ui
     __m512i q[4];
     for (int k = 0; k < 4; ++k) {
       const int b = 4 * four + k;
-      const __m512 unit = _mm512_mask_mov_ps(_mm512_set1_ps(scale_normal[b]), outlier[b], _mm512_set1_ps(scale_outlier[b]));
+      const __m512 unit =
+          _mm512_mask_mov_ps(_mm512_set1_ps(scale_normal[b]), outlier[b], _mm512_set1_ps(scale_outlier[b]));
       const __m512 scaled = _mm512_mul_ps(_mm512_loadu_ps(x + 16 * b), unit);
       // The smaller magnitude of the two, with the sign of the first.
       const __m512 clamped = _mm512_range_ps(scaled, _mm512_set1_ps(static_cast<float>(F::max_magnitude)), 2);
@@ -204,9 +206,8 @@ bool encode_run(const float* x, float threshold, std::uint8_t* elements, std::ui
       _mm256_storeu_si256(reinterpret_cast<__m256i*>(elements + 32 * four), _mm512_cvtepi16_epi8(pairs));
     } else {
       const __m512i magnitude = _mm512_abs_epi8(bytes);
-      _mm512_storeu_si512(elements + 64 * four,
-                          _mm512_mask_or_epi32(magnitude, 0xFFFF, magnitude,
-                                               _mm512_maskz_set1_epi8(_mm512_movepi8_mask(bytes), static_cast<char>(128))));
+      const __m512i sign = _mm512_maskz_set1_epi8(_mm512_movepi8_mask(bytes), static_cast<char>(128));
+      _mm512_storeu_si512(elements + 64 * four, _mm512_or_si512(magnitude, sign));
     }
   }
   return true;
@@ -351,7 +352,8 @@ void decode_run(const std::uint8_t* elements, const std::uint8_t* selectors, con
                 float* to) {
   const __m256 table = _mm256_setr_ps(0, 1, 2, 3, 4, 5, 6, 7);
   const __m256i nibble = _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28);
-  const __m256i low = _mm256_setr_epi32(31, 30, 29, 28, 27, 26, 25, 24), high = _mm256_sub_epi32(low, _mm256_set1_epi32(8));
+  const __m256i low = _mm256_setr_epi32(31, 30, 29, 28, 27, 26, 25, 24);
+  const __m256i high = _mm256_sub_epi32(low, _mm256_set1_epi32(8));
   const __m256i sign = _mm256_set1_epi32(static_cast<int>(0x80000000u));
   constexpr int field = (1 << F::exponent_bits) - 1, shift = 127 - F::bias - (F::magnitude_bits - 1);
   for (Index b = 0; b < count; ++b) {

@@ -103,7 +103,8 @@ struct ShiftedBlock {
 
 /// Decides shift or split. `used`: which groups have non-zero elements; a group without has no meaningful exponent.
 template <class F>
-int choose_shift(const BiExponentBytes<F>& block, bool used_normal, bool used_outlier, int limit, ShiftedBlock<F>& out) {
+int choose_shift(const BiExponentBytes<F>& block, bool used_normal, bool used_outlier, int limit,
+                 ShiftedBlock<F>& out) {
   const int normal = block.exponent(false), outlier = block.exponent(true);
   const int shift = used_normal && used_outlier ? outlier - normal : 0;
   out.split = shift < 0 || shift > limit;
@@ -139,17 +140,15 @@ void decode_shifted(Native, const BiExponentBytes<F>& block, int limit, ShiftedB
     const __m256i wide = _mm256_cvtepi8_epi16(value);
     std::uint16_t outlier;
     std::memcpy(&outlier, block.selectors, 2);
+    const int zero = _mm_movemask_epi8(_mm_cmpeq_epi8(value, _mm_setzero_si128())), nonzero = zero ^ 0xFFFF;
+    const int shift = choose_shift(block, (nonzero & ~outlier) != 0, (nonzero & outlier) != 0, limit, out);
 #if defined(ASHLAR_BI_EXPONENT_AVX512)
-    const auto nonzero = static_cast<unsigned>(_mm_test_epi8_mask(value, value));
-    const int shift = choose_shift(block, (nonzero & ~static_cast<unsigned>(outlier)) != 0, (nonzero & outlier) != 0, limit, out);
     const auto normal = static_cast<__mmask16>(~outlier);
     _mm256_store_si256(reinterpret_cast<__m256i*>(out.values),
                        out.split ? _mm256_maskz_mov_epi16(outlier, wide)
                                  : _mm256_mask_sll_epi16(wide, outlier, wide, _mm_cvtsi32_si128(shift)));
     _mm256_store_si256(reinterpret_cast<__m256i*>(out.normal), _mm256_maskz_mov_epi16(normal, wide));
 #else
-    const int nonzero = ~_mm_movemask_epi8(_mm_cmpeq_epi8(value, _mm_setzero_si128()));
-    const int shift = choose_shift(block, (nonzero & 0xFFFF & ~outlier) != 0, (nonzero & outlier) != 0, limit, out);
     const __m256i bit =
         _mm256_setr_epi16(1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, -32768);
     const __m256i select =
@@ -269,9 +268,9 @@ struct Lanes {
 #endif
 
 #if defined(ASHLAR_BI_EXPONENT_VNNI) || defined(ASHLAR_BI_EXPONENT_FMA)
-/// Six rows of a by two registers of rows of w: twelve integer sums and two operands fill the registers of AVX2, and the
-/// float sums as well those of AVX-512. Rows of a come from memory, broadcast by the instruction. A product of an integer
-/// and a power of two is exact, so the fused multiply-add rounds as the portable form does.
+/// Six rows of a by two registers of rows of w: twelve integer sums and two operands fill the registers of AVX2; those
+/// of AVX-512 hold the float sums as well. Rows of a come from memory, broadcast by the instruction. A product of an
+/// integer and a power of two is exact, so the fused multiply-add rounds as the portable form does.
 inline void multiply_panels(Native, const Panel<float>& a, const Panel<float>& w, Index blocks, Index pairs, float* c) {
   constexpr int rows = panel_rows_a;
   for (Index column = 0; column < panel_rows_w; column += 2 * Lanes::size) {

@@ -1,8 +1,9 @@
 // One row of y = W x on packed BiE blocks: the four sums in 8-bit lanes. Private to precision/bi_exponent_product.hpp.
 //
-// Four blocks of sixteen elements are a group of 64, and its sixteen lanes are quarters of blocks. With u_i = q_i + 8 > 0
-// for a weight and its outliers alone u'_i = t_i q_i + 8, unsigned times signed dot products give D = sum u x and
-// D' = sum u' x; then S_o = D' - 8 sum x and S_n = D - D'. x comes as two planes, normal and outliers.
+// Four blocks of sixteen elements are a group of 64, and its sixteen lanes are quarters of blocks. With u_i = q_i + 8
+// for a weight, which is positive, and u'_i = t_i q_i + 8 for its outliers alone, unsigned times signed dot products
+// give D = sum u x and D' = sum u' x; then S_o = D' - 8 sum x and S_n = D - D'. x comes as two planes, normal and
+// outliers.
 //
 // Roof: 12 bytes a block from memory; a core of AVX2 meets it at about 14 instructions a block.
 #pragma once
@@ -35,8 +36,8 @@ constexpr std::int32_t operand_unit(int e) {
   return (e - (FX::magnitude_bits - 1) - (FW::magnitude_bits - 1) - FW::bias + 127) << 23;
 }
 
-/// x, quantised, in the form the rows of W meet it on each path: values of the normal elements and of the outliers apart,
-/// zero elsewhere.
+/// x, quantised, in the form the rows of W meet it on each path: values of the normal elements and of the outliers
+/// apart, zero elsewhere.
 template <class Path>
 struct GemvOperand {
   Tensor<std::int8_t> values[2];        ///< +-q: [groups, 64]
@@ -125,9 +126,9 @@ inline void multiply_group(const PackedGroup& w, const GemvOperand<Native>& x, I
   const __m512i all = _mm512_shuffle_epi8(table, codes);  // q + 8
   const __m512i outliers = _mm512_mask_mov_epi8(_mm512_set1_epi8(8), w.outliers, all);
   // Each 16-bit word with two exponents to the four lanes of its block.
-  const __m512i spread = _mm512_set_epi8(7, 6, 7, 6, 7, 6, 7, 6, 7, 6, 7, 6, 7, 6, 7, 6, 5, 4, 5, 4, 5, 4, 5, 4, 5, 4, 5, 4,
-                                         5, 4, 5, 4, 3, 2, 3, 2, 3, 2, 3, 2, 3, 2, 3, 2, 3, 2, 3, 2, 1, 0, 1, 0, 1, 0, 1, 0,
-                                         1, 0, 1, 0, 1, 0, 1, 0);
+  const __m512i spread = _mm512_set_epi8(
+      7, 6, 7, 6, 7, 6, 7, 6, 7, 6, 7, 6, 7, 6, 7, 6, 5, 4, 5, 4, 5, 4, 5, 4, 5, 4, 5, 4, 5, 4, 5, 4,  //
+      3, 2, 3, 2, 3, 2, 3, 2, 3, 2, 3, 2, 3, 2, 3, 2, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0);
   const __m512i both =
       _mm512_shuffle_epi8(_mm512_set1_epi64(static_cast<long long>(w.exponents)), spread);
   const __m512i e_normal = _mm512_srli_epi32(_mm512_slli_epi32(both, 32 - E), 9 - E);
@@ -277,7 +278,8 @@ float gemv_row(const GemvOperand<Native>& x, const BiExponentMatrix<FW>& w, Inde
   }
   // sum_lanes: its halvings leave even and odd lanes apart until the last.
   const auto total = [&](__m256 LaneSums::*lane) {
-    const __m256 s = _mm256_add_ps(_mm256_add_ps(sum[0].*lane, sum[1].*lane), _mm256_add_ps(sum[2].*lane, sum[3].*lane));
+    const __m256 normal = _mm256_add_ps(sum[0].*lane, sum[1].*lane);
+    const __m256 s = _mm256_add_ps(normal, _mm256_add_ps(sum[2].*lane, sum[3].*lane));
     const __m128 four = _mm_add_ps(_mm256_castps256_ps128(s), _mm256_extractf128_ps(s, 1));
     const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
     return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
