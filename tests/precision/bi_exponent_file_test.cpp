@@ -86,6 +86,16 @@ TEST_CASE("precision.bi_exponent_file: hostile files are refused and say where")
           bytes[48 + 6] = 0x10;
           from_bytes<BiExponent<13, 3, 5>>(bytes, "f");
         }) == "f: block 0 of row 0 has spare element bits that are set");
+  CHECK(message_of<ParseError>([&] {
+          auto bytes = to_bytes(BiExponentMatrix<BiExponent<13, 3, 5>>(1, 13));
+          bytes[48 + 7 + 1] = 0x20;
+          from_bytes<BiExponent<13, 3, 5>>(bytes, "f");
+        }) == "f: block 0 of row 0 has spare selector bits that are set");
+  CHECK(message_of<ParseError>([&] {
+          auto bytes = to_bytes(BiExponentMatrix<BiExponent<16, 2, 5>>(1, 16));
+          bytes[48] = 0x04;
+          from_bytes<BiExponent<16, 2, 5>>(bytes, "f");
+        }) == "f: block 0 of row 0 has a magnitude that is too wide");
   // Rows without columns cost no bytes and so no time.
   const auto endless = [&] {
     Bytes b(good.begin(), good.begin() + 48);

@@ -95,7 +95,7 @@ constexpr Index pairs_of = (F::block + 1) / 2;
 /// elements on the grid of each.
 template <class F>
 struct ShiftedBlock {
-  alignas(64) std::int16_t values[2 * pairs_of<F>];  ///< an odd length ends in a zero
+  alignas(64) std::int16_t values[2 * pairs_of<F>];
   alignas(64) std::int16_t normal[2 * pairs_of<F>];  ///< if split
   int exponent, normal_exponent;
   bool split;
@@ -124,7 +124,6 @@ void decode_shifted(Portable, const BiExponentBytes<F>& block, int limit, Shifte
     used_outlier |= value[i] & outlier[i];
   }
   const int shift = choose_shift(block, used_normal != 0, used_outlier != 0, limit, out);
-  if constexpr (n % 2 == 1) out.values[n] = out.normal[n] = 0;
   const int keep_normal = out.split ? 0 : -1, scale = 1 << shift;
   for (int i = 0; i < n; ++i)
     out.values[i] = static_cast<std::int16_t>((value[i] & outlier[i]) * scale + (value[i] & ~outlier[i] & keep_normal));
@@ -164,7 +163,7 @@ void decode_shifted(Native, const BiExponentBytes<F>& block, int limit, ShiftedB
   decode_shifted(Portable{}, block, limit, out);
 }
 
-/// Decodes rows row .. row+count-1 (zeros for the rest of the panel).
+/// Decodes rows row .. row+count-1. Nobody reads what the rest of the panel gives.
 template <Index Rows, class Path, class F, class Sum>
 void fill_panel(Path path, const BiExponentMatrix<F>& packed, Index row, Index count, int limit, Panel<Sum>& panel) {
   constexpr Index pairs = pairs_of<F>, entry_size = pairs * Rows * 2;
@@ -173,25 +172,23 @@ void fill_panel(Path path, const BiExponentMatrix<F>& packed, Index row, Index c
   const auto put_row = [](const std::int16_t* from, std::int16_t* to) {
     for (Index p = 0; p < pairs; ++p) std::memcpy(to + p * Rows * 2, from + 2 * p, 4);
   };
-  ShiftedBlock<F> block;
+  ShiftedBlock<F> block = {};  // the padding of an odd length stays zero
   Index entry = 0;
   for (Index b = 0; b < packed.blocks(); ++b) {
     panel.first[static_cast<std::size_t>(b)] = entry;
     std::int16_t* values = panel.values.data() + entry * entry_size;
     Sum* units = panel.units.data() + entry * Rows;
-    const auto clear = [&](std::int16_t* v, Sum* u) {
-      std::fill_n(v, entry_size, std::int16_t{0});
-      std::fill_n(u, Rows, Sum(0));
-    };
-    if (count < Rows) clear(values, units);
     bool split = false;
     for (Index r = 0; r < count; ++r) {
       decode_shifted(path, packed.block(row + r, b), limit, block);
       put_row(block.values, values + 2 * r);
       units[r] = unit(block.exponent);
       if (!block.split) continue;
-      if (!split) clear(values + entry_size, units + Rows);
-      split = true;
+      if (!split) {
+        std::fill_n(values + entry_size, entry_size, std::int16_t{0});
+        std::fill_n(units + Rows, Rows, Sum(0));
+        split = true;
+      }
       put_row(block.normal, values + entry_size + 2 * r);
       units[Rows + r] = unit(block.normal_exponent);
     }
