@@ -79,7 +79,7 @@ const bool registered = [] {
       detail::encode(detail::Native{}, View<const float, 2>(*x), threshold, {}, packed);
     };
   });
-  scoreboard::add({"precision.bi_exponent.quantize", "4096x4096", "ashlar checked in place", encode}, [] {
+  scoreboard::add({"precision.bi_exponent.quantize_in_place", "4096x4096", "ashlar", encode}, [] {
     auto x = std::make_shared<Matrix<float>>(matrix_with_outliers(n, true));
     return [x, packed = BiExponentMatrix<BiE4>(n, n)]() mutable { quantize<BiE4>(*x, threshold, packed); };
   });

@@ -287,6 +287,8 @@ TEST_CASE("precision.bi_exponent: edge cases decode as the format says") {
     const auto packed = quantize<BiE4>(x, 0.1);  // 0.1f > 0.1 > its neighbour
     CHECK(packed.block(0, 0).outlier(0));
     CHECK_FALSE(packed.block(0, 0).outlier(1));
+    const auto below = quantize<BiE4>(Matrix<float>::Constant(1, 1, 0.7f).eval(), 0.7);  // 0.7f < 0.7
+    CHECK_FALSE(below.block(0, 0).outlier(0));
   }
   SECTION("no negative zero") {
     Matrix<float> x(1, 3);
@@ -354,6 +356,24 @@ TEST_CASE("precision.bi_exponent: blocks unpack and pack without loss") {
   check(BiE8{});
   check(BiExponent<13, 3, 5>{});
   check(BiExponent<11, 5, 7>{});
+}
+
+TEST_CASE("precision.bi_exponent: decoding writes the columns it was asked for and no others") {
+  Rng rng(17);
+  for (const Index cols : {16, 27, 31, 130, 300}) {
+    INFO("cols " << cols);
+    const auto packed = quantize<BiE4>(activations<float>(rng, 4, cols), 2.0);
+    Matrix<float> wide = Matrix<float>::Constant(5, cols + 40, 9);
+    dequantize(packed, wide.topLeftCorner(4, cols));
+    CHECK(wide.topRightCorner(4, 40) == Matrix<float>::Constant(4, 40, 9));
+    CHECK(wide.row(4) == Matrix<float>::Constant(1, cols + 40, 9));
+    for (Index i = 0; i < 4; ++i)
+      for (Index j = 0; j < cols; ++j) {
+        const auto block = packed.block(i, j / 16);
+        const int e = block.exponent(block.outlier(j % 16)) - 2;
+        CHECK(static_cast<double>(wide(i, j)) == std::ldexp(block.value(j % 16), e));
+      }
+  }
 }
 
 TEST_CASE("precision.bi_exponent: quantising in place of the data gives the decoded numbers") {
