@@ -246,6 +246,23 @@ TEST_CASE("precision.threshold_search: bad input is refused by name") {
         "LayerOutputError: the calibration set is empty");
 }
 
+TEST_CASE("precision.threshold_search: an objective that is infinite everywhere leaves the first point") {
+  Rng rng(31);
+  const auto none = search_bayesian([](double) { return std::numeric_limits<double>::infinity(); }, {1, 3}, {}, rng);
+  CHECK(none.log2_threshold == 2);
+  CHECK(std::isinf(none.objective));
+}
+
+TEST_CASE("precision.threshold_search: exploration asks for more than the best so far") {
+  Matrix<double> points(3, 1);
+  points << 0, 0.5, 1;
+  Vector<double> z(3);
+  z << 1, -1, 0;
+  const detail::Surrogate surrogate(points, z);
+  const Vector<double> x = Vector<double>::Constant(1, 0.7);
+  CHECK(surrogate.expected_improvement(x, -1, 0.5) < surrogate.expected_improvement(x, -1, 0.0));
+}
+
 TEST_CASE("precision.threshold_search: outlier statistics count what the threshold does") {
   Matrix<float> x = Matrix<float>::Constant(2, 32, 0.01f);
   x(0, 3) = 8;
@@ -265,6 +282,7 @@ TEST_CASE("precision.threshold_search: outlier statistics count what the thresho
   CHECK(plain.outliers == 0);
   CHECK(plain.flushed == 45);  // every 0.01 beside a large element
   CHECK_FALSE(plain.threshold_in_range);
+  CHECK(outlier_stats<BiE4>(x, 0x1p-15).threshold_in_range);
 }
 
 }  // namespace
