@@ -2,6 +2,7 @@
 #pragma once
 
 #include "ashlar/precision/bi_exponent.hpp"
+#include "ashlar/precision/bi_exponent_file.hpp"
 #include "ashlar/precision/bi_exponent_product.hpp"
 #include "ashlar/precision/block_formats.hpp"
 #include "ashlar/precision/collage.hpp"

@@ -4,6 +4,7 @@
 
 #include "ashlar/core/random.hpp"
 #include "ashlar/precision/bi_exponent.cuh"
+#include "ashlar/precision/bi_exponent_file.hpp"
 #include "ashlar/precision/bi_exponent_product.hpp"
 #include "support/catch.hpp"
 #include "support/errors.hpp"

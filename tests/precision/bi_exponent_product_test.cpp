@@ -93,18 +93,23 @@ TEST_CASE("precision.bi_exponent_product: the shift form equals the four sums ex
 }
 
 template <class FA, class FW>
+void product_holds(const BiExponentMatrix<FA>& a, const BiExponentMatrix<FW>& w) {
+  const Matrix<float> c = gemm(a, w);
+  CHECK(close(c, reference::gemm(a, w), a, w));
+  Matrix<float> portable(a.rows(), w.rows());
+  GemmWorkspace<FA, FW> workspace;
+  detail::gemm(detail::Portable{}, a, w, View<float, 2>(portable), workspace.scratch);
+  CHECK(portable == c);
+}
+
+template <class FA, class FW>
 void gemm_holds(Index rows, Index outputs, Index cols) {
   INFO("[" << rows << "," << cols << "] x [" << outputs << "," << cols << "], M " << FA::magnitude_bits << " and "
            << FW::magnitude_bits << ", block " << FA::block);
   Rng rng(static_cast<std::uint64_t>(rows * 1000 + cols));
-  const auto a = quantize<FA>(operand(rng, rows, cols), 4.0);
-  const auto w = quantize<FW>(operand(rng, outputs, cols), 2.0);
-  const Matrix<float> c = gemm(a, w);
-  CHECK(close(c, reference::gemm(a, w), a, w));
-  Matrix<float> portable(rows, outputs);
-  GemmWorkspace<FA, FW> workspace;
-  detail::gemm(detail::Portable{}, a, w, View<float, 2>(portable), workspace);
-  CHECK(portable == c);
+  const auto x = operand(rng, rows, cols), y = operand(rng, outputs, cols);
+  product_holds(quantize<FA>(x, 4.0), quantize<FW>(y, 2.0));
+  product_holds(quantize<FA>(x, 0.0), quantize<FW>(y, std::numeric_limits<double>::infinity()));  // one empty group
 }
 
 TEST_CASE("precision.bi_exponent_product: gemm is the definition rounded in float and the same on every path") {
@@ -117,6 +122,35 @@ TEST_CASE("precision.bi_exponent_product: gemm is the definition rounded in floa
   gemm_holds<BiExponent<13, 3, 5>, BiExponent<13, 5, 6>>(7, 35, 150);
   gemm_holds<BiE8, BiE8>(7, 35, 150);
   gemm_holds<BiExponent<1, 3, 5>, BiExponent<1, 3, 5>>(3, 5, 20);
+}
+
+/// One block of +-7, all but the last element outliers, whose exponents differ by `shift`.
+template <class F>
+BiExponentMatrix<F> spread_block(int shift) {
+  BiExponentBlock<F> block;
+  block.value.fill(F::max_magnitude);
+  block.outlier.fill(true);
+  block.outlier.back() = false;
+  block.exponent = {-5, -5 + shift};
+  BiExponentMatrix<F> packed(1, F::block);
+  packed.set_block(0, 0, block);
+  return packed;
+}
+
+template <class FA, class FW>
+void every_shift_holds() {
+  for (int left = -3; left <= 16; ++left)
+    for (int right = -3; right <= 16; ++right) {
+      INFO("shifts " << left << " and " << right << ", M " << FA::magnitude_bits << " and " << FW::magnitude_bits);
+      product_holds(spread_block<FA>(left), spread_block<FW>(right));
+    }
+}
+
+TEST_CASE("precision.bi_exponent_product: the largest sums of every shift fit or the block is split") {
+  every_shift_holds<BiE4, BiE4>();
+  every_shift_holds<BiE4, BiE8Narrow>();
+  every_shift_holds<BiE8Narrow, BiE8Narrow>();
+  every_shift_holds<BiExponent<13, 3, 5>, BiExponent<13, 2, 6>>();
 }
 
 TEST_CASE("precision.bi_exponent_product: exponents at both ends of the wide format do not overflow on the way") {

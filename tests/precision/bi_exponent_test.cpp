@@ -1,13 +1,12 @@
 #include "ashlar/precision/bi_exponent.hpp"
 
 #include <cmath>
-#include <cstdio>
-#include <filesystem>
 #include <limits>
 #include <string>
 #include <vector>
 
 #include "ashlar/core/random.hpp"
+#include "ashlar/precision/bi_exponent_file.hpp"
 #include "support/allocations.hpp"
 #include "support/catch.hpp"
 #include "support/compare.hpp"
@@ -129,7 +128,7 @@ void fast_equals_reference() {
   for (const std::uint64_t seed : {1, 2}) {
     INFO("seed " << seed << ", block " << F::block << ", M " << F::magnitude_bits << ", E " << F::exponent_bits);
     Rng rng(seed);
-    for (const Index cols : {1, 15, 16, 17, 130}) {
+    for (const Index cols : {1, 15, 16, 17, 130, 300}) {
       const auto x = activations<T>(rng, 12, cols);
       for (const double threshold : {0.0, 1.0, 1.7, 4.0, std::exp2(F::max_exponent), infinity})
         for (const BiExponentOptions options :
@@ -288,6 +287,8 @@ TEST_CASE("precision.bi_exponent: edge cases decode as the format says") {
     const auto packed = quantize<BiE4>(x, 0.1);  // 0.1f > 0.1 > its neighbour
     CHECK(packed.block(0, 0).outlier(0));
     CHECK_FALSE(packed.block(0, 0).outlier(1));
+    const auto below = quantize<BiE4>(Matrix<float>::Constant(1, 1, 0.7f).eval(), 0.7);  // 0.7f < 0.7
+    CHECK_FALSE(below.block(0, 0).outlier(0));
   }
   SECTION("no negative zero") {
     Matrix<float> x(1, 3);
@@ -357,6 +358,24 @@ TEST_CASE("precision.bi_exponent: blocks unpack and pack without loss") {
   check(BiExponent<11, 5, 7>{});
 }
 
+TEST_CASE("precision.bi_exponent: decoding writes the columns it was asked for and no others") {
+  Rng rng(17);
+  for (const Index cols : {16, 27, 31, 130, 300}) {
+    INFO("cols " << cols);
+    const auto packed = quantize<BiE4>(activations<float>(rng, 4, cols), 2.0);
+    Matrix<float> wide = Matrix<float>::Constant(5, cols + 40, 9);
+    dequantize(packed, wide.topLeftCorner(4, cols));
+    CHECK(wide.topRightCorner(4, 40) == Matrix<float>::Constant(4, 40, 9));
+    CHECK(wide.row(4) == Matrix<float>::Constant(1, cols + 40, 9));
+    for (Index i = 0; i < 4; ++i)
+      for (Index j = 0; j < cols; ++j) {
+        const auto block = packed.block(i, j / 16);
+        const int e = block.exponent(block.outlier(j % 16)) - 2;
+        CHECK(static_cast<double>(wide(i, j)) == std::ldexp(block.value(j % 16), e));
+      }
+  }
+}
+
 TEST_CASE("precision.bi_exponent: quantising in place of the data gives the decoded numbers") {
   Rng rng(12);
   auto x = activations<float>(rng, 10, 77);
@@ -389,106 +408,6 @@ TEST_CASE("precision.bi_exponent: the same bytes for any number of threads") {
     return bytes;
   };
   CHECK(with_threads(1, all) == with_threads(4, all));
-}
-
-TEST_CASE("precision.bi_exponent: outlier statistics count what the threshold does") {
-  Matrix<float> x = Matrix<float>::Constant(2, 32, 0.01f);
-  x(0, 3) = 8;
-  x(1, 3) = -16;
-  x(1, 20) = 4;
-  x(0, 31) = 0;
-  const auto stats = outlier_stats<BiE4>(x, 4.0);
-  CHECK(stats.elements == 64);
-  CHECK(stats.outliers == 3);
-  CHECK(stats.outlier_channels == 2);
-  CHECK(stats.blocks == 4);
-  CHECK(stats.mixed_blocks == 3);
-  CHECK(stats.largest == 16);
-  CHECK(stats.flushed == 0);
-  CHECK(stats.threshold_in_range);
-  const auto plain = outlier_stats<BiE4>(x, infinity);
-  CHECK(plain.outliers == 0);
-  CHECK(plain.flushed == 45);  // every 0.01 beside a large element
-  CHECK_FALSE(plain.threshold_in_range);
-}
-
-TEST_CASE("precision.bi_exponent: bytes and files round trip") {
-  Rng rng(15);
-  const auto path = (std::filesystem::temp_directory_path() / "ashlar_bi_exponent_test.bie").string();
-  const auto check = [&](auto tag, Index rows, Index cols) {
-    using F = decltype(tag);
-    const auto packed = quantize<F>(activations<float>(rng, rows, cols), 2.0, {.rounding = Rounding::truncate});
-    save(path, packed);
-    const auto back = load<F>(path);
-    CHECK(to_bytes(back) == to_bytes(packed));
-    CHECK(back.rounding == Rounding::truncate);
-    CHECK(dequantize<float>(back) == dequantize<float>(packed));
-  };
-  check(BiE4{}, 5, 40);
-  check(BiE8{}, 5, 40);
-  check(BiExponent<13, 3, 6>{}, 4, 30);
-  check(BiE4{}, 0, 40);
-  check(BiE4{}, 3, 0);
-  std::filesystem::remove(path);
-  CHECK(message_of<InvalidArgument>([&] { load<BiE4>(path); }) == "load: cannot read " + path + ": No such file or directory");
-}
-
-TEST_CASE("precision.bi_exponent: hostile files are refused and say where") {
-  Rng rng(16);
-  const auto good = to_bytes(quantize<BiE4>(activations<float>(rng, 2, 20), 2.0));
-  const auto refuse = [&](auto&& spoil) {
-    auto bytes = good;
-    spoil(bytes);
-    return message_of<ParseError>([&] { from_bytes<BiE4>(bytes, "f"); });
-  };
-  using Bytes = std::vector<std::uint8_t>;
-  const auto set64 = [](Bytes& b, std::size_t at, std::uint64_t v) {
-    for (std::size_t i = 0; i < 8; ++i) b[at + i] = static_cast<std::uint8_t>(v >> (8 * i));
-  };
-  CHECK(refuse([](Bytes& b) { b.clear(); }) == "f: at byte 0 expected a header of 48 bytes, got the end");
-  CHECK(refuse([](Bytes& b) { b.resize(47); }) == "f: at byte 47 expected a header of 48 bytes, got the end");
-  CHECK(refuse([](Bytes& b) { b[0] = 'x'; }) == "f: at byte 0 expected the magic ashlrBiE, got something else");
-  CHECK(refuse([](Bytes& b) { b[8] = 2; }) == "f: at byte 8 expected version 1, got 2");
-  CHECK(refuse([](Bytes& b) { b[12] = 32; }) == "f: at byte 12 expected block length 16, got 32");
-  CHECK(refuse([](Bytes& b) { b[16] = 7; }) == "f: at byte 16 expected magnitude bits 3, got 7");
-  CHECK(refuse([](Bytes& b) { b[20] = 8; }) == "f: at byte 20 expected exponent bits 5, got 8");
-  CHECK(refuse([](Bytes& b) { b[24] = 16; }) == "f: at byte 24 expected exponent bias 15, got 16");
-  CHECK(refuse([](Bytes& b) { b[28] = 2; }) == "f: at byte 28 expected rounding 0 or 1, got 2");
-  CHECK(refuse([&](Bytes& b) { set64(b, 32, ~std::uint64_t{0}); }) ==
-        "f: at byte 32 expected at most 2^40 rows, got 18446744073709551615");
-  CHECK(refuse([&](Bytes& b) { set64(b, 40, std::uint64_t{1} << 63); }) ==
-        "f: at byte 40 expected at most 2^40 columns, got 9223372036854775808");
-  CHECK(refuse([&](Bytes& b) { set64(b, 32, std::uint64_t{1} << 40), set64(b, 40, std::uint64_t{1} << 40); }) ==
-        "f: at byte 48 expected 1099511627776 rows of 824633720832 bytes, got 48");
-  CHECK(refuse([&](Bytes& b) { set64(b, 32, 0); }) == "f: at byte 48 expected 0 rows of 24 bytes, got 48");
-  CHECK(refuse([](Bytes& b) { b.pop_back(); }) == "f: at byte 48 expected 2 rows of 24 bytes, got 47");
-  CHECK(refuse([](Bytes& b) { b.push_back(0); }) == "f: at byte 48 expected 2 rows of 24 bytes, got 49");
-  CHECK(refuse([](Bytes& b) { b[48] = 0x08; }) == "f: block 0 of row 0 has a negative zero");
-  CHECK(refuse([](Bytes& b) { b[48 + 8 + 2] = 1; }) == "f: block 1 of row 0 has padding that is not zero");
-  CHECK(refuse([](Bytes& b) { b.back() = 0x80; }) == "f: block 1 of row 1 has spare exponent bits that are set");
-  CHECK(message_of<ParseError>([&] {
-          auto bytes = to_bytes(BiExponentMatrix<BiE8>(1, 32));
-          bytes.back() = 255;
-          from_bytes<BiE8>(bytes, "f");
-        }) == "f: block 0 of row 0 has an exponent out of range");
-  CHECK(message_of<ParseError>([&] {
-          auto bytes = to_bytes(BiExponentMatrix<BiExponent<13, 3, 5>>(1, 13));
-          bytes[48 + 6] = 0x10;
-          from_bytes<BiExponent<13, 3, 5>>(bytes, "f");
-        }) == "f: block 0 of row 0 has spare element bits that are set");
-  // Any one byte changed is either refused or read as what it says: never anything else.
-  for (std::size_t at = 0; at < good.size(); ++at)
-    for (const int flip : {1, 16, 128}) {
-      auto bytes = good;
-      bytes[at] = static_cast<std::uint8_t>(bytes[at] ^ flip);
-      bool held = true;
-      try {
-        held = to_bytes(from_bytes<BiE4>(bytes, "f")) == bytes;
-      } catch (const ParseError&) {
-      }
-      INFO("byte " << at << " xor " << flip);
-      CHECK(held);
-    }
 }
 
 TEST_CASE("precision.bi_exponent: bad input is refused by name and leaves the output alone") {

@@ -156,6 +156,13 @@ TEST_CASE("precision.block_formats: a double on the wrong side of a tie rounds o
   CHECK(dequantize<double>(quantize<Mxfp4>(x))(0, 1) == 1);
 }
 
+TEST_CASE("precision.block_formats: doubles past the largest scale saturate under it") {
+  const Matrix<double> x = Matrix<double>::Constant(1, 2, -0x1p200);
+  const auto packed = quantize<Mxfp4>(x);
+  CHECK(packed.scale(0, 0)[0] == 254);
+  CHECK(dequantize<double>(packed)(0, 1) == -6 * 0x1p127);
+}
+
 TEST_CASE("precision.block_formats: minifloats hold exactly the numbers their names promise") {
   const auto largest = [](auto element) { return to_float(from_bits<decltype(element)>(Format<decltype(element)>::max_code)); };
   CHECK(largest(float4_e2m1{}) == 6);
@@ -274,6 +281,9 @@ TEST_CASE("precision.block_formats: bad input is refused by name") {
         "quantize: x(2,33) is -inf, expected a finite number");
   CHECK(message_of<NumericalError>([&] { quantize_integer(x); }) ==
         "quantize_integer: x(2,33) is -inf, expected a finite number");
+  x(2, 33) = 3e38f, x(2, 34) = -3e38f;
+  CHECK(message_of<NumericalError>([&] { quantize_integer(x, {.asymmetric = true}); }) ==
+        "quantize_integer: row 2 spans -3e+38 to 3e+38, too far for its type");
   CHECK(message_of<InvalidArgument>([&] { quantize_integer(x, {.bits = 9}); }) ==
         "quantize_integer: bits must be between 2 and 8, got 9");
   CHECK(message_of<InvalidArgument>([&] { quantize_integer(x, {.group = -1}); }) ==

@@ -246,5 +246,44 @@ TEST_CASE("precision.threshold_search: bad input is refused by name") {
         "LayerOutputError: the calibration set is empty");
 }
 
+TEST_CASE("precision.threshold_search: an objective that is infinite everywhere leaves the first point") {
+  Rng rng(31);
+  const auto none = search_bayesian([](double) { return std::numeric_limits<double>::infinity(); }, {1, 3}, {}, rng);
+  CHECK(none.log2_threshold == 2);
+  CHECK(std::isinf(none.objective));
+}
+
+TEST_CASE("precision.threshold_search: exploration asks for more than the best so far") {
+  Matrix<double> points(3, 1);
+  points << 0, 0.5, 1;
+  Vector<double> z(3);
+  z << 1, -1, 0;
+  const detail::Surrogate surrogate(points, z);
+  const Vector<double> x = Vector<double>::Constant(1, 0.7);
+  CHECK(surrogate.expected_improvement(x, -1, 0.5) < surrogate.expected_improvement(x, -1, 0.0));
+}
+
+TEST_CASE("precision.threshold_search: outlier statistics count what the threshold does") {
+  Matrix<float> x = Matrix<float>::Constant(2, 32, 0.01f);
+  x(0, 3) = 8;
+  x(1, 3) = -16;
+  x(1, 20) = 4;
+  x(0, 31) = 0;
+  const auto stats = outlier_stats<BiE4>(x, 4.0);
+  CHECK(stats.elements == 64);
+  CHECK(stats.outliers == 3);
+  CHECK(stats.outlier_channels == 2);
+  CHECK(stats.blocks == 4);
+  CHECK(stats.mixed_blocks == 3);
+  CHECK(stats.largest == 16);
+  CHECK(stats.flushed == 0);
+  CHECK(stats.threshold_in_range);
+  const auto plain = outlier_stats<BiE4>(x, std::numeric_limits<double>::infinity());
+  CHECK(plain.outliers == 0);
+  CHECK(plain.flushed == 45);  // every 0.01 beside a large element
+  CHECK_FALSE(plain.threshold_in_range);
+  CHECK(outlier_stats<BiE4>(x, 0x1p-15).threshold_in_range);
+}
+
 }  // namespace
 }  // namespace ashlar::precision

@@ -9,6 +9,7 @@
 //   auto w = quantize<BiE4>(weights, 0.25);           // T = 0.25, found by precision/threshold_search.hpp
 //   Matrix<float> back = dequantize<float>(w);
 //   auto best = quantize_adaptive<BiE4>(weights);     // its own T for every block; same format, nothing more stored
+//   save("weights.bie", w);                           // precision/bi_exponent_file.hpp
 //
 // Blocks run along the columns; transpose to block the rows. Cost: one pass, bound by memory.
 #pragma once
@@ -19,13 +20,10 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <fstream>
 #include <functional>
 #include <limits>
 #include <span>
-#include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "ashlar/core/error.hpp"
@@ -33,21 +31,10 @@
 #include "ashlar/core/scalar.hpp"
 #include "ashlar/core/tensor.hpp"
 #include "ashlar/core/view.hpp"
-#include "ashlar/io/mapped_file.hpp"
 #include "ashlar/precision/block_formats.hpp"
-
-#if defined(__AVX512BW__) && defined(__AVX512VL__) && defined(__AVX512DQ__)
-#define ASHLAR_BI_EXPONENT_AVX512
-#include <immintrin.h>
-#endif
+#include "ashlar/precision/detail/bi_exponent_blocks.hpp"
 
 namespace ashlar::precision {
-
-/// What happens to an element that rounds up to 2^M.
-enum class Carry {
-  saturate,       ///< it becomes 2^M - 1
-  bump_exponent,  ///< its group takes the next exponent, if there is one. Not idempotent. Nearest rounding only.
-};
 
 struct BiExponentOptions {
   Rounding rounding = Rounding::nearest_even;
@@ -149,33 +136,23 @@ void pack(const BiExponentBlock<F>& block, std::uint8_t* elements, std::uint8_t*
   exponents[1] = static_cast<std::uint8_t>(both >> 8);
 }
 
-#if defined(ASHLAR_BI_EXPONENT_AVX512)
 namespace detail {
 
-/// Sixteen elements are one register.
-template <BiExponentFormat F>
-inline constexpr bool fits_avx512 = F::block == 16 && F::exponent_bits <= 6;
-
-/// Sixteen nibbles as bytes, in order.
-inline __m128i nibbles_avx512(const std::uint8_t* elements) {
-  const __m128i pairs = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(elements)), low = _mm_set1_epi8(15);
-  return _mm_unpacklo_epi8(_mm_and_si128(pairs, low), _mm_and_si128(_mm_srli_epi16(pairs, 4), low));
-}
-
-/// Sixteen floats of a block: the nibbles index a table of -7 .. 7, the selectors pick the unit.
-template <BiExponentFormat F>
-__m512 decode_block_avx512(const std::uint8_t* elements, std::uint16_t mask, std::uint16_t both) {
-  const __m512 table = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 0, -1, -2, -3, -4, -5, -6, -7);
-  const __m512 value = _mm512_permutexvar_ps(_mm512_cvtepu8_epi32(nibbles_avx512(elements)), table);
-  constexpr int field = (1 << F::exponent_bits) - 1, shift = 127 - F::bias - (F::magnitude_bits - 1);
-  const __m512i unit =
-      _mm512_mask_blend_epi32(mask, _mm512_set1_epi32(((both & field) + shift) << 23),
-                              _mm512_set1_epi32(((both >> F::exponent_bits & field) + shift) << 23));
-  return _mm512_mul_ps(value, _mm512_castsi512_ps(unit));
+/// `count` packed blocks into contiguous numbers.
+template <BiExponentFormat F, Real T>
+void decode_blocks(const std::uint8_t* elements, const std::uint8_t* selectors, const std::uint8_t* exponents,
+                   Index count, T* to) {
+#if defined(ASHLAR_BI_EXPONENT_AVX512) || defined(ASHLAR_BI_EXPONENT_AVX2)
+  if constexpr (std::is_same_v<T, float> && fits_registers<F> && F::magnitude_bits <= 3)
+    return decode_run<F>(elements, selectors, exponents, count, to);
+#endif
+  for (Index b = 0; b < count; ++b, to += F::block)
+    BiExponentBytes<F>{elements + b * F::element_bytes, selectors + b * F::selector_bytes,
+                       exponents + b * F::exponent_bytes}
+        .template decode<T>(F::block, [&](Index k, T value) { to[k] = value; });
 }
 
 }  // namespace detail
-#endif
 
 /// rows x cols numbers as three planes of bytes: elements, selectors, exponents. Blocks of a row lie side by side.
 template <BiExponentFormat F>
@@ -225,17 +202,13 @@ class BiExponentMatrix {
     block(row, b).template decode<T>(count, store);
   }
 
-#if defined(ASHLAR_BI_EXPONENT_AVX512)
-  /// decode_block for a block of contiguous floats.
-  void decode_whole_block(Index row, Index b, float* to) const
-    requires(detail::fits_avx512<F> && F::magnitude_bits <= 3)
-  {
-    std::uint16_t mask, both;
-    std::memcpy(&mask, selectors(row, b), 2);
-    std::memcpy(&both, exponents(row, b), 2);
-    _mm512_storeu_ps(to, detail::decode_block_avx512<F>(elements(row, b), mask, both));
+  /// The whole blocks of a row into contiguous numbers; returns how many blocks.
+  template <Real T>
+  Index decode_whole_blocks(Index row, T* to) const {
+    const Index count = cols_ / F::block;
+    detail::decode_blocks<F>(elements(row, 0), selectors(row, 0), exponents(row, 0), count, to);
+    return count;
   }
-#endif
 
  private:
   using Plane = Tensor<std::uint8_t>;
@@ -265,7 +238,8 @@ namespace detail {
 template <Real T>
 T round_threshold(double threshold) {
   const T nearest = static_cast<T>(threshold);
-  return static_cast<double>(nearest) < threshold ? std::nextafter(nearest, std::numeric_limits<T>::infinity()) : nearest;
+  constexpr T infinity = std::numeric_limits<T>::infinity();
+  return static_cast<double>(nearest) < threshold ? std::nextafter(nearest, infinity) : nearest;
 }
 
 inline void check_threshold(double threshold, std::string_view function) {
@@ -276,293 +250,71 @@ inline void check_options(const BiExponentOptions& options, std::string_view fun
           "Carry::bump_exponent needs Rounding::nearest_even: truncation never carries");
 }
 
-/// Encodes one block with shifts on the bits of x. False, with nothing usable written, if some x is not finite. The
-/// loops have no branches, so that compilers make vectors of them.
-template <BiExponentFormat F, Rounding R, Carry C, Real T>
-constexpr bool encode_block(const T* x, T threshold, std::uint8_t* elements, std::uint8_t* selectors, std::uint8_t* exponents) {
-  using Bits = typename Ieee<T>::Bits;
-  constexpr int n = F::block;
-  Bits magnitude[n], select[n];  // all ones for an outlier; bits of positive numbers compare as the numbers do
-  const Bits limit = magnitude_bits_of(threshold);
-  for (int i = 0; i < n; ++i) magnitude[i] = magnitude_bits_of(x[i]);
-  for (int i = 0; i < n; ++i) select[i] = magnitude[i] >= limit ? ~Bits{0} : Bits{0};
-  Bits top_normal = 0, top_outlier = 0;
-  for (int i = 0; i < n; ++i) {
-    const Bits normal = magnitude[i] & ~select[i], outlier = magnitude[i] & select[i];
-    top_normal = normal > top_normal ? normal : top_normal;
-    top_outlier = outlier > top_outlier ? outlier : top_outlier;
-  }
-  if (std::max(top_normal, top_outlier) >= infinity_bits<T>) return false;
-
-  const Bits top[2] = {top_normal, top_outlier};
-  int e[2];
-  T first[2], second[2];  // two factors of 2^(M-1-e): one alone can leave the range of float
-  for (int g = 0; g < 2; ++g) {
-    e[g] = std::clamp(exponent_field<T>(top[g]), F::min_exponent, F::max_exponent);
-    const auto split = [&] {
-      const int shift = F::magnitude_bits - 1 - e[g];
-      first[g] = power_of_two<T>(shift / 2);
-      second[g] = power_of_two<T>(shift - shift / 2);
-    };
-    split();
-    if constexpr (C == Carry::bump_exponent) {
-      const int rounded = round_magnitude<R>(std::bit_cast<T>(top[g]) * first[g] * second[g], F::max_magnitude + 1);
-      if (rounded > F::max_magnitude && e[g] < F::max_exponent) {
-        ++e[g];
-        split();
-      }
-    }
-  }
-
-  T scaled[n];
-  for (int i = 0; i < n; ++i) {
-    const auto pick = [&](const T (&unit)[2]) {
-      return std::bit_cast<T>(static_cast<Bits>((std::bit_cast<Bits>(unit[0]) & ~select[i]) |
-                                                (std::bit_cast<Bits>(unit[1]) & select[i])));
-    };
-    scaled[i] = std::bit_cast<T>(magnitude[i]) * pick(first) * pick(second);
-  }
-  std::int16_t q[n];
-  for (int i = 0; i < n; ++i) q[i] = static_cast<std::int16_t>(round_magnitude<R>(scaled[i], F::max_magnitude));
-  std::uint8_t code[n];
-  for (int i = 0; i < n; ++i)
-    code[i] = static_cast<std::uint8_t>(q[i] | ((x[i] < 0) & (q[i] > 0) ? F::sign_code : 0));
-  if constexpr (F::magnitude_bits <= 3) {
-    for (int j = 0; j < n / 2; ++j) elements[j] = static_cast<std::uint8_t>(code[2 * j] | code[2 * j + 1] << 4);
-    if constexpr (n % 2 == 1) elements[n / 2] = code[n - 1];
-  } else {
-    std::copy_n(code, n, elements);
-  }
-  for (int j = 0; j < F::selector_bytes; ++j) {
-    unsigned mask = 0;
-    for (int i = 8 * j; i < std::min(n, 8 * j + 8); ++i) mask |= static_cast<unsigned>(select[i] & 1) << (i % 8);
-    selectors[j] = static_cast<std::uint8_t>(mask);
-  }
-  const int both = (e[0] + F::bias) | (e[1] + F::bias) << F::exponent_bits;
-  exponents[0] = static_cast<std::uint8_t>(both & 255);
-  exponents[1] = static_cast<std::uint8_t>(both >> 8);
-  return true;
-}
-
-#if defined(ASHLAR_BI_EXPONENT_AVX512)
-
-/// The largest of sixteen bytes: the smallest complement, found by the one horizontal minimum the machine has.
-inline int largest_byte(__m128i bytes) {
-  const __m128i inverse = _mm_xor_si128(bytes, _mm_set1_epi8(-1));
-  const __m128i pairs = _mm_min_epu8(inverse, _mm_srli_epi16(inverse, 8));
-  return 255 - (_mm_cvtsi128_si32(_mm_minpos_epu16(pairs)) & 255);
-}
-
-template <BiExponentFormat F, Rounding R>
-bool encode_block_avx512(const float* x, float threshold, std::uint8_t* elements, std::uint8_t* selectors,
-                         std::uint8_t* exponents) {
-  const __m512 values = _mm512_loadu_ps(x);
-  const __m512i bits = _mm512_castps_si512(values);
-  const __m512 magnitude = _mm512_abs_ps(values);
-  const __mmask16 outlier = _mm512_cmp_ps_mask(magnitude, _mm512_set1_ps(threshold), _CMP_GE_OQ);
-  const __m512i field = _mm512_srli_epi32(_mm512_castps_si512(magnitude), 23);
-  const int top[2] = {largest_byte(_mm512_maskz_cvtepi32_epi8(static_cast<__mmask16>(~outlier), field)),
-                      largest_byte(_mm512_maskz_cvtepi32_epi8(outlier, field))};
-  if (std::max(top[0], top[1]) == 255) return false;
-
-  const int e[2] = {std::clamp(top[0] - 127, F::min_exponent, F::max_exponent),
-                    std::clamp(top[1] - 127, F::min_exponent, F::max_exponent)};
-  const auto scale_bits = [&](int g) { return _mm512_set1_epi32((F::magnitude_bits - 1 - e[g] + 127) << 23); };
-  const __m512 scale = _mm512_castsi512_ps(_mm512_mask_blend_epi32(outlier, scale_bits(0), scale_bits(1)));
-  const __m512 scaled =
-      _mm512_min_ps(_mm512_mul_ps(magnitude, scale), _mm512_set1_ps(static_cast<float>(F::max_magnitude)));
-  constexpr int mode = (R == Rounding::truncate ? _MM_FROUND_TO_ZERO : _MM_FROUND_TO_NEAREST_INT) | _MM_FROUND_NO_EXC;
-  const __m512i q = _mm512_cvt_roundps_epi32(scaled, mode);
-  const __mmask16 negative = _mm512_test_epi32_mask(q, q) & _mm512_movepi32_mask(bits);
-  const __m128i codes = _mm512_cvtepi32_epi8(_mm512_mask_or_epi32(q, negative, q, _mm512_set1_epi32(F::sign_code)));
-  if constexpr (F::magnitude_bits <= 3) {
-    const __m128i pairs = _mm_maddubs_epi16(codes, _mm_set1_epi16(1 | 16 << 8));  // even + 16 odd
-    _mm_storel_epi64(reinterpret_cast<__m128i*>(elements), _mm_packus_epi16(pairs, pairs));
-  } else {
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(elements), codes);
-  }
-  const auto mask = static_cast<std::uint16_t>(outlier);
-  const auto both = static_cast<std::uint16_t>((e[0] + F::bias) | (e[1] + F::bias) << F::exponent_bits);
-  std::memcpy(selectors, &mask, 2);
-  std::memcpy(exponents, &both, 2);
-  return true;
-}
-
-/// Sixteen blocks of contiguous floats. Exponents of four blocks are packed into the bytes of one register and reduced
-/// together, and all that happens once a block happens for sixteen at once, which is what lifts the encoder from the
-/// latency of one block to the bandwidth of memory.
-template <BiExponentFormat F, Rounding R>
-bool encode_sixteen_blocks_avx512(const float* x, float threshold, std::uint8_t* elements, std::uint8_t* selectors,
-                                  std::uint8_t* exponents) {
-  constexpr int blocks = 16;
-  alignas(64) std::uint16_t outlier[blocks];
-  __m128i top_normal[4], top_all[4];  // exponent fields: a 32-bit lane has four bytes of one block
-  for (int four = 0; four < 4; ++four) {
-    __m512i normal[4], all[4];
-    for (int k = 0; k < 4; ++k) {
-      const int b = 4 * four + k;
-      const __m512 magnitude = _mm512_abs_ps(_mm512_loadu_ps(x + 16 * b));
-      const __mmask16 mask = _mm512_cmp_ps_mask(magnitude, _mm512_set1_ps(threshold), _CMP_GE_OQ);
-      outlier[b] = static_cast<std::uint16_t>(mask);
-      all[k] = _mm512_srli_epi32(_mm512_castps_si512(magnitude), 23);
-      normal[k] = _mm512_maskz_mov_epi32(static_cast<__mmask16>(~mask), all[k]);
-    }
-    const auto largest = [](const __m512i (&field)[4]) {
-      const __m512i bytes = _mm512_packus_epi16(_mm512_packus_epi32(field[0], field[1]),
-                                                _mm512_packus_epi32(field[2], field[3]));
-      const __m256i half = _mm256_max_epu8(_mm512_castsi512_si256(bytes), _mm512_extracti64x4_epi64(bytes, 1));
-      return _mm_max_epu8(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
-    };
-    top_normal[four] = largest(normal);
-    top_all[four] = largest(all);
-  }
-  const auto gather = [](const __m128i (&part)[4]) {
-    __m512i v = _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_set_m128i(part[1], part[0])),
-                                   _mm256_set_m128i(part[3], part[2]), 1);
-    v = _mm512_max_epu8(v, _mm512_srli_epi32(v, 16));
-    v = _mm512_max_epu8(v, _mm512_srli_epi32(v, 8));
-    return _mm512_and_si512(v, _mm512_set1_epi32(255));
-  };
-  const __m512i field_normal = gather(top_normal), field_all = gather(top_all);
-  if (_mm512_cmpeq_epi32_mask(field_all, _mm512_set1_epi32(255)) != 0) return false;
-
-  // Outliers are larger than normal elements, so where there are any the largest element is one.
-  const __m256i masks = _mm256_load_si256(reinterpret_cast<const __m256i*>(outlier));
-  const __m512i field_outlier =
-      _mm512_maskz_mov_epi32(_mm256_test_epi16_mask(masks, masks), field_all);
-  const auto clamp = [](__m512i field) {
-    return _mm512_min_epi32(_mm512_max_epi32(_mm512_sub_epi32(field, _mm512_set1_epi32(127)),
-                                             _mm512_set1_epi32(F::min_exponent)),
-                            _mm512_set1_epi32(F::max_exponent));
-  };
-  const __m512i e_normal = clamp(field_normal), e_outlier = clamp(field_outlier);
-  const __m512i bias = _mm512_set1_epi32(F::bias);
-  const __m512i both = _mm512_or_si512(_mm512_add_epi32(e_normal, bias),
-                                       _mm512_slli_epi32(_mm512_add_epi32(e_outlier, bias), F::exponent_bits));
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(exponents), _mm512_cvtepi32_epi16(both));
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(selectors), masks);
-  alignas(64) float scale_normal[blocks], scale_outlier[blocks];
-  const auto scale = [](__m512i e) {
-    return _mm512_slli_epi32(_mm512_sub_epi32(_mm512_set1_epi32(F::magnitude_bits - 1 + 127), e), 23);
-  };
-  _mm512_store_si512(scale_normal, scale(e_normal));
-  _mm512_store_si512(scale_outlier, scale(e_outlier));
-
-  constexpr int mode = (R == Rounding::truncate ? _MM_FROUND_TO_ZERO : _MM_FROUND_TO_NEAREST_INT) | _MM_FROUND_NO_EXC;
-  for (int four = 0; four < 4; ++four) {
-    __m512i q[4];
-    for (int k = 0; k < 4; ++k) {
-      const int b = 4 * four + k;
-      const __m512 unit = _mm512_mask_mov_ps(_mm512_set1_ps(scale_normal[b]), outlier[b], _mm512_set1_ps(scale_outlier[b]));
-      const __m512 scaled = _mm512_mul_ps(_mm512_loadu_ps(x + 16 * b), unit);
-      // The smaller magnitude of the two, with the sign of the first.
-      const __m512 clamped = _mm512_range_ps(scaled, _mm512_set1_ps(static_cast<float>(F::max_magnitude)), 2);
-      q[k] = _mm512_cvt_roundps_epi32(clamped, mode);
-    }
-    // Packing interleaves the blocks in every 128 bits; one permutation puts the sixteen bytes of each together.
-    const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-    const __m512i bytes = _mm512_permutexvar_epi32(
-        order, _mm512_packs_epi16(_mm512_packs_epi32(q[0], q[1]), _mm512_packs_epi32(q[2], q[3])));
-    if constexpr (F::magnitude_bits <= 3) {
-      const __m512i table = _mm512_broadcast_i32x4(_mm_setr_epi8(0, 1, 2, 3, 4, 5, 6, 7, 0, 15, 14, 13, 12, 11, 10, 9));
-      const __m512i codes = _mm512_shuffle_epi8(table, _mm512_and_si512(bytes, _mm512_set1_epi8(15)));
-      const __m512i pairs = _mm512_maddubs_epi16(codes, _mm512_set1_epi16(1 | 16 << 8));  // even + 16 odd
-      _mm256_storeu_si256(reinterpret_cast<__m256i*>(elements + 32 * four), _mm512_cvtepi16_epi8(pairs));
-    } else {
-      const __m512i magnitude = _mm512_abs_epi8(bytes);
-      _mm512_storeu_si512(elements + 64 * four,
-                          _mm512_mask_or_epi32(magnitude, 0xFFFF, magnitude,
-                                               _mm512_maskz_set1_epi8(_mm512_movepi8_mask(bytes), static_cast<char>(128))));
-    }
-  }
-  return true;
-}
-
-#endif
-
-/// Which kernels run: the target's, or the portable ones that every target has and the others are tested against.
-struct Native {};
-struct Portable {};
-
-template <BiExponentFormat F, Rounding R, Carry C, class Path>
-struct Encoder {
-#if defined(ASHLAR_BI_EXPONENT_AVX512)
-  template <Real T>
-  static constexpr bool fast =
-      std::is_same_v<T, float> && std::is_same_v<Path, Native> && fits_avx512<F> && C == Carry::saturate;
-#endif
-
-  /// One block; false if an element is not finite.
-  template <Real T>
-  static bool block(const T* x, T threshold, std::uint8_t* elements, std::uint8_t* selectors, std::uint8_t* exponents) {
-#if defined(ASHLAR_BI_EXPONENT_AVX512)
-    if constexpr (fast<T>) return encode_block_avx512<F, R>(x, threshold, elements, selectors, exponents);
-#endif
-    return encode_block<F, R, C>(x, threshold, elements, selectors, exponents);
-  }
-
-  /// The first blocks of a row of contiguous numbers, as many as go at a time; returns how many, or -1 if an element is
-  /// not finite.
-  template <Real T>
-  static Index row([[maybe_unused]] const T* x, [[maybe_unused]] Index cols, [[maybe_unused]] T threshold,
-                   [[maybe_unused]] BiExponentMatrix<F>& packed, [[maybe_unused]] Index i) {
-    Index done = 0;
-#if defined(ASHLAR_BI_EXPONENT_AVX512)
-    if constexpr (fast<T>)
-      for (; (done + 16) * F::block <= cols; done += 16)
-        if (!encode_sixteen_blocks_avx512<F, R>(x + done * F::block, threshold, packed.elements(i, done),
-                                                packed.selectors(i, done), packed.exponents(i, done)))
-          return -1;
-#endif
-    return done;
-  }
-};
-
 /// Calls f with the encoder that the options ask for.
-template <BiExponentFormat F, class Path, class Function>
+template <BiExponentFormat F, Real T, class Path, class Function>
 void with_encoder(Path, const BiExponentOptions& options, Function&& f) {
   if (options.rounding == Rounding::truncate)
-    f(Encoder<F, Rounding::truncate, Carry::saturate, Path>{});
+    f(Encoder<F, Rounding::truncate, Carry::saturate, Path, T>{});
   else if (options.carry == Carry::bump_exponent)
-    f(Encoder<F, Rounding::nearest_even, Carry::bump_exponent, Path>{});
+    f(Encoder<F, Rounding::nearest_even, Carry::bump_exponent, Path, T>{});
   else
-    f(Encoder<F, Rounding::nearest_even, Carry::saturate, Path>{});
+    f(Encoder<F, Rounding::nearest_even, Carry::saturate, Path, T>{});
 }
 
-/// for_each_block, with infinities replaced by the largest number of the format if the options say so.
-template <BiExponentFormat F, class T, class Function>
-void for_each_finite_block(const View<const T, 2>& x, Index i, bool saturate_infinity, Function&& f) {
+/// Calls f(first block, count, values) for the runs of at most Encoder::blocks blocks of row i: contiguous numbers,
+/// zero padded to a whole run, with infinities replaced by the largest number of the format if the options say so.
+template <BiExponentFormat F, class Encoder, class T, class Function>
+void for_each_run(const View<const T, 2>& x, Index i, bool saturate_infinity, Function&& f) {
   using A = accumulate_t<T>;
-  constexpr auto n = static_cast<std::size_t>(F::block);
-  std::array<A, n> buffer, finite;
-  for_each_block(x, i, F::block, buffer.data(), [&](Index b, const A* values) {
-    if (!saturate_infinity || largest_magnitude(values, F::block) < infinity_bits<A>) return f(b, values);
-    for (std::size_t k = 0; k < n; ++k)
-      finite[k] = std::isinf(values[k]) ? std::copysign(static_cast<A>(F::largest()), values[k]) : values[k];
-    f(b, static_cast<const A*>(finite.data()));
-  });
+  constexpr Index run = Encoder::blocks * F::block;
+  std::array<A, static_cast<std::size_t>(run)> buffer;
+  for (Index begin = 0; begin < x.extent(1); begin += run) {
+    const Index count = std::min(run, x.extent(1) - begin);
+    if constexpr (Real<T>)
+      if (count == run && x.stride(1) == 1 && !saturate_infinity) {
+        f(begin / F::block, Encoder::blocks, &x(i, begin));
+        continue;
+      }
+    buffer.fill(0);
+    for (Index k = 0; k < count; ++k) {
+      const A value = to_float(x(i, begin + k));
+      buffer[static_cast<std::size_t>(k)] =
+          saturate_infinity && std::isinf(value) ? std::copysign(static_cast<A>(F::largest()), value) : value;
+    }
+    f(begin / F::block, ceil_div(count, F::block), static_cast<const A*>(buffer.data()));
+  }
 }
+
+/// Memory for a run of packed blocks.
+template <BiExponentFormat F, Index Blocks>
+struct PackedRun {
+  std::uint8_t elements[Blocks * F::element_bytes], selectors[Blocks * F::selector_bytes],
+      exponents[Blocks * F::exponent_bytes];
+};
 
 template <BiExponentFormat F, class Path, class T>
 void encode(Path path, const View<const T, 2>& x, double threshold, const BiExponentOptions& options,
             BiExponentMatrix<F>& packed) {
   using A = accumulate_t<T>;
   const auto limit = round_threshold<A>(threshold);
-  with_encoder<F>(path, options, [&](auto encoder) {
+  with_encoder<F, A>(path, options, [&]<class Encoder>(Encoder encoder) {
     parallel_for(x.extent(0), row_grain(x.extent(1)), [&](Index begin, Index end) {
-      for (Index i = begin; i < end; ++i) {
-        Index done = 0;
-        if constexpr (Real<T>)
-          if (x.stride(1) == 1 && !options.saturate_infinity)
-            done = encoder.row(x.data() + i * x.stride(0), x.extent(1), limit, packed, i);
-        if (done < 0) [[unlikely]] check_finite(x, "quantize");
-        const auto rest = x.slice(1, done * F::block, x.extent(1));
-        for_each_finite_block<F>(rest, i, options.saturate_infinity, [&](Index rest_block, const A* values) {
-          const Index b = done + rest_block;
-          if (!encoder.block(values, limit, packed.elements(i, b), packed.selectors(i, b), packed.exponents(i, b)))
-            [[unlikely]] check_finite(x, "quantize", options.saturate_infinity);
+      for (Index i = begin; i < end; ++i)
+        for_each_run<F, Encoder>(x, i, options.saturate_infinity, [&](Index b, Index count, const A* values) {
+          std::uint8_t *elements = packed.elements(i, b), *selectors = packed.selectors(i, b),
+                       *exponents = packed.exponents(i, b);
+          bool finite;
+          if (count == encoder.blocks) {
+            finite = encoder.run(values, limit, elements, selectors, exponents);
+          } else {  // a run would write past the row
+            PackedRun<F, Encoder::blocks> run;
+            finite = encoder.run(values, limit, run.elements, run.selectors, run.exponents);
+            std::copy_n(run.elements, count * F::element_bytes, elements);
+            std::copy_n(run.selectors, count * F::selector_bytes, selectors);
+            std::copy_n(run.exponents, count * F::exponent_bytes, exponents);
+          }
+          if (!finite) [[unlikely]] check_finite(x, "quantize", options.saturate_infinity);
         });
-      }
     });
   });
   packed.rounding = options.rounding;
@@ -572,8 +324,8 @@ void encode(Path path, const View<const T, 2>& x, double threshold, const BiExpo
 
 // ---- Encoding ---------------------------------------------------------------------------------------------------
 
-/// Quantises the rows of x: [rows, cols]. Elements with |x| >= threshold are outliers; infinity leaves none (plain BFP),
-/// 0 makes all outliers. Throws InvalidArgument for a negative or NaN threshold, NumericalError for non-finite x.
+/// Quantises the rows of x: [rows, cols]. Elements with |x| >= threshold are outliers; infinity leaves none (plain
+/// BFP), 0 makes all outliers. Throws InvalidArgument for a negative or NaN threshold, NumericalError for non-finite x.
 template <BiExponentFormat F, class X>
 BiExponentMatrix<F> quantize(const X& x, double threshold, const BiExponentOptions& options = {}) {
   detail::check_threshold(threshold, "quantize");
@@ -606,15 +358,17 @@ void fake_quantize(const X& x, double threshold, Out<X, 2> out, const BiExponent
   require(!overlaps(view, out) || same_memory(view, out), "fake_quantize", "out overlaps x without being x");
   detail::check_finite(view, "fake_quantize", options.saturate_infinity);
   const auto limit = detail::round_threshold<A>(threshold);
-  detail::with_encoder<F>(detail::Native{}, options, [&](auto encoder) {
+  detail::with_encoder<F, A>(detail::Native{}, options, [&]<class Encoder>(Encoder encoder) {
     parallel_for(view.extent(0), detail::row_grain(view.extent(1)), [&](Index begin, Index end) {
-      std::uint8_t elements[F::element_bytes], selectors[F::selector_bytes], exponents[F::exponent_bytes];
-      const BiExponentBytes<F> packed{elements, selectors, exponents};
+      detail::PackedRun<F, Encoder::blocks> run;
+      std::array<A, static_cast<std::size_t>(Encoder::blocks * F::block)> decoded;
       for (Index i = begin; i < end; ++i)
-        detail::for_each_finite_block<F>(view, i, options.saturate_infinity, [&](Index b, const A* values) {
-          encoder.block(values, limit, elements, selectors, exponents);
-          const Index first = b * F::block, count = std::min<Index>(F::block, view.extent(1) - first);
-          packed.template decode<A>(count, [&](Index k, A v) { out(i, first + k) = from_float<scalar_t<X>>(v); });
+        detail::for_each_run<F, Encoder>(view, i, options.saturate_infinity, [&](Index b, Index, const A* values) {
+          encoder.run(values, limit, run.elements, run.selectors, run.exponents);
+          detail::decode_blocks<F>(run.elements, run.selectors, run.exponents, Encoder::blocks, decoded.data());
+          const Index first = b * F::block, count = std::min(Encoder::blocks * F::block, view.extent(1) - first);
+          for (Index k = 0; k < count; ++k)
+            out(i, first + k) = from_float<scalar_t<X>>(decoded[static_cast<std::size_t>(k)]);
         });
     });
   });
@@ -796,171 +550,6 @@ BiExponentMatrix<F> quantize_adaptive(const X& x) {
         values, threshold, packed.elements(row, b), packed.selectors(row, b), packed.exponents(row, b));
   });
   return packed;
-}
-
-// ---- What a threshold does to a tensor --------------------------------------------------------------------------
-
-struct OutlierStats {
-  Index elements = 0;
-  Index outliers = 0;               ///< |x| >= T
-  Index outlier_channels = 0;       ///< columns with an outlier
-  Index blocks = 0, mixed_blocks = 0;  ///< blocks with both kinds among their non-zero elements
-  Index flushed = 0;                ///< non-zero elements that become zero
-  double largest = 0;               ///< max |x|
-  bool threshold_in_range = true;   ///< false: T is past the exponents of the format, so that one group stays empty
-
-  double outlier_fraction() const { return elements ? static_cast<double>(outliers) / static_cast<double>(elements) : 0; }
-  double flushed_fraction() const { return elements ? static_cast<double>(flushed) / static_cast<double>(elements) : 0; }
-};
-
-/// Counts over x: [rows, cols] under format F. O(rows * cols).
-template <BiExponentFormat F, class X>
-OutlierStats outlier_stats(const X& x, double threshold) {
-  detail::check_threshold(threshold, "outlier_stats");
-  const In<X, 2> view = x;
-  const auto packed = quantize<F>(view, threshold);
-  OutlierStats stats;
-  stats.elements = view.size();
-  stats.blocks = packed.rows() * packed.blocks();
-  stats.threshold_in_range =
-      threshold >= std::ldexp(1.0, F::min_exponent) && threshold <= std::ldexp(1.0, F::max_exponent);
-  std::vector<bool> channel(static_cast<std::size_t>(view.extent(1)), false);
-  for (Index i = 0; i < packed.rows(); ++i)
-    for (Index b = 0; b < packed.blocks(); ++b) {
-      const auto block = packed.block(i, b);
-      bool normal = false, outlier = false;
-      for (Index k = 0; k < F::block && b * F::block + k < view.extent(1); ++k) {
-        const Index j = b * F::block + k;
-        const double magnitude = std::abs(static_cast<double>(to_float(view(i, j))));
-        stats.largest = std::max(stats.largest, magnitude);
-        if (block.outlier(k)) {
-          ++stats.outliers;
-          channel[static_cast<std::size_t>(j)] = true;
-        }
-        if (magnitude > 0) {
-          (block.outlier(k) ? outlier : normal) = true;
-          stats.flushed += block.value(k) == 0;
-        }
-      }
-      stats.mixed_blocks += normal && outlier;
-    }
-  stats.outlier_channels = std::count(channel.begin(), channel.end(), true);
-  return stats;
-}
-
-// ---- Files ------------------------------------------------------------------------------------------------------
-
-namespace detail {
-
-inline constexpr std::string_view file_magic = "ashlrBiE";
-inline constexpr std::uint32_t file_version = 1;
-inline constexpr std::size_t file_header = 48;  // magic, six 32-bit words, two 64-bit words; all little-endian
-
-inline void put_little_endian(std::uint8_t* to, std::uint64_t value, int bytes) {
-  for (int i = 0; i < bytes; ++i) to[i] = static_cast<std::uint8_t>(value >> (8 * i));
-}
-inline std::uint64_t get_little_endian(const std::uint8_t* from, int bytes) {
-  std::uint64_t value = 0;
-  for (int i = 0; i < bytes; ++i) value |= std::uint64_t{from[i]} << (8 * i);
-  return value;
-}
-
-/// Throws unless every block of a matrix that came from outside is one an encoder could have written.
-template <BiExponentFormat F>
-void check_blocks(const BiExponentMatrix<F>& packed, std::string_view name) {
-  const auto check = [&](bool ok, Index row, Index b, std::string_view what) {
-    if (!ok) [[unlikely]] throw ParseError(message(name, ": block ", b, " of row ", row, " has ", what));
-  };
-  for (Index row = 0; row < packed.rows(); ++row)
-    for (Index b = 0; b < packed.blocks(); ++b) {
-      const auto block = packed.block(row, b);
-      for (const bool g : {false, true}) check(block.exponent(g) <= F::max_exponent, row, b, "an exponent out of range");
-      check((block.exponents[0] | block.exponents[1] << 8) >> (2 * F::exponent_bits) == 0, row, b,
-            "spare exponent bits that are set");
-      if constexpr (F::block % 8 != 0)
-        check(block.selectors[F::selector_bytes - 1] >> (F::block % 8) == 0, row, b, "spare selector bits that are set");
-      if constexpr (F::magnitude_bits <= 3 && F::block % 2 == 1)
-        check(block.elements[F::element_bytes - 1] >> 4 == 0, row, b, "spare element bits that are set");
-      for (Index k = 0; k < F::block; ++k) {
-        const int code = block.code(k), q = code & F::max_magnitude;
-        check((code & ~(F::max_magnitude | F::sign_code)) == 0, row, b, "a magnitude that is too wide");
-        check(q > 0 || code == 0, row, b, "a negative zero");
-        check(b * F::block + k < packed.cols() || code == 0, row, b, "padding that is not zero");
-      }
-    }
-}
-
-}  // namespace detail
-
-/// The matrix as bytes: a header of 48 (magic, version, N, M, E, bias, rounding, rows, cols), then the three planes.
-template <BiExponentFormat F>
-std::vector<std::uint8_t> to_bytes(const BiExponentMatrix<F>& packed) {
-  std::vector<std::uint8_t> bytes(detail::file_header);
-  std::copy(detail::file_magic.begin(), detail::file_magic.end(), bytes.begin());
-  const std::uint32_t words[] = {detail::file_version, F::block, F::magnitude_bits, F::exponent_bits, F::bias,
-                                 static_cast<std::uint32_t>(packed.rounding)};
-  for (std::size_t i = 0; i < 6; ++i) detail::put_little_endian(bytes.data() + 8 + 4 * i, words[i], 4);
-  detail::put_little_endian(bytes.data() + 32, static_cast<std::uint64_t>(packed.rows()), 8);
-  detail::put_little_endian(bytes.data() + 40, static_cast<std::uint64_t>(packed.cols()), 8);
-  for (const auto plane : packed.planes()) bytes.insert(bytes.end(), plane.begin(), plane.end());
-  return bytes;
-}
-
-/// The inverse of to_bytes. Throws ParseError, which begins with `name`, for anything an encoder would not have written.
-template <BiExponentFormat F>
-BiExponentMatrix<F> from_bytes(std::span<const std::uint8_t> bytes, std::string_view name = "from_bytes") {
-  const auto check = [&](bool ok, std::size_t offset, std::string_view expected, auto actual) {
-    if (!ok) throw ParseError(message(name, ": at byte ", offset, " expected ", expected, ", got ", actual));
-  };
-  check(bytes.size() >= detail::file_header, bytes.size(), "a header of 48 bytes", "the end");
-  check(std::equal(detail::file_magic.begin(), detail::file_magic.end(), bytes.begin()), 0, "the magic ashlrBiE",
-        "something else");
-  const std::pair<std::string_view, int> words[] = {{"version", static_cast<int>(detail::file_version)},
-                                                    {"block length", F::block},
-                                                    {"magnitude bits", F::magnitude_bits},
-                                                    {"exponent bits", F::exponent_bits},
-                                                    {"exponent bias", F::bias}};
-  for (std::size_t i = 0; i < 5; ++i) {
-    const auto word = detail::get_little_endian(bytes.data() + 8 + 4 * i, 4);
-    check(word == static_cast<std::uint64_t>(words[i].second), 8 + 4 * i, message(words[i].first, " ", words[i].second),
-          word);
-  }
-  const auto rounding = detail::get_little_endian(bytes.data() + 28, 4);
-  check(rounding <= 1, 28, "rounding 0 or 1", rounding);
-  const auto rows = detail::get_little_endian(bytes.data() + 32, 8), cols = detail::get_little_endian(bytes.data() + 40, 8);
-  constexpr std::uint64_t most = std::uint64_t{1} << 40;
-  check(rows <= most, 32, "at most 2^40 rows", rows);
-  check(cols <= most, 40, "at most 2^40 columns", cols);
-  const std::uint64_t row_bytes = (cols + F::block - 1) / F::block *
-                                  static_cast<std::uint64_t>(F::element_bytes + F::selector_bytes + F::exponent_bytes);
-  const std::uint64_t payload = bytes.size() - detail::file_header;
-  check(rows == 0 || row_bytes == 0 ? payload == 0 : payload % rows == 0 && payload / rows == row_bytes, 48,
-        message(rows, " rows of ", row_bytes, " bytes"), payload);
-
-  auto packed = BiExponentMatrix<F>::uninitialized(static_cast<Index>(rows), static_cast<Index>(cols));
-  packed.rounding = static_cast<Rounding>(rounding);
-  auto from = bytes.begin() + detail::file_header;
-  for (const auto plane : packed.planes()) {
-    std::copy_n(from, plane.size(), plane.begin());
-    from += static_cast<std::ptrdiff_t>(plane.size());
-  }
-  detail::check_blocks(packed, name);
-  return packed;
-}
-
-/// Writes to_bytes to a file; throws InvalidArgument when it cannot.
-template <BiExponentFormat F>
-void save(const std::string& path, const BiExponentMatrix<F>& packed) {
-  const auto bytes = to_bytes(packed);
-  std::ofstream file(path, std::ios::binary);
-  file.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
-  require(file.flush().good(), "save", "cannot write ", path);
-}
-
-template <BiExponentFormat F>
-BiExponentMatrix<F> load(const std::string& path) {
-  const io::MappedFile file(path, "load");
-  return from_bytes<F>({reinterpret_cast<const std::uint8_t*>(file.bytes().data()), file.bytes().size()}, path);
 }
 
 }  // namespace ashlar::precision

@@ -454,18 +454,19 @@ void dequantize_rows(const P& packed, Index first_row, View<T, 2> out) {
           packed.cols(), "]");
   const Index n = packed.block_size(), cols = packed.cols();
   parallel_for(out.extent(0), detail::row_grain(cols), [&](Index begin, Index end) {
-    for (Index i = begin; i < end; ++i)
-      for (Index b = 0; b < packed.blocks(); ++b) {
-        T* const to = out.data() + i * out.stride(0) + b * n * out.stride(1);
-        const Index count = std::min(n, cols - b * n), step = out.stride(1);
-        if constexpr (requires { packed.decode_whole_block(i, b, to); })
-          if (count == n && step == 1) {
-            packed.decode_whole_block(i + first_row, b, to);
-            continue;
-          }
+    for (Index i = begin; i < end; ++i) {
+      T* const row = out.data() + i * out.stride(0);
+      const Index step = out.stride(1);
+      Index b = 0;
+      if constexpr (requires { packed.decode_whole_blocks(i, row); })
+        if (step == 1) b = packed.decode_whole_blocks(i + first_row, row);
+      for (; b < packed.blocks(); ++b) {
+        T* const to = row + b * n * step;
         packed.template decode_block<accumulate_t<T>>(
-            i + first_row, b, count, [&](Index k, accumulate_t<T> value) { to[k * step] = from_float<T>(value); });
+            i + first_row, b, std::min(n, cols - b * n),
+            [&](Index k, accumulate_t<T> value) { to[k * step] = from_float<T>(value); });
       }
+    }
   });
 }
 

@@ -272,6 +272,59 @@ ThresholdResult search_bayesian(Objective&& objective, const ThresholdBounds& bo
   return {best.log2_thresholds[0], best.objective, best.evaluations};
 }
 
+// ---- What a threshold does to a tensor --------------------------------------------------------------------------
+
+struct OutlierStats {
+  Index elements = 0;
+  Index outliers = 0;               ///< |x| >= T
+  Index outlier_channels = 0;       ///< columns with an outlier
+  Index blocks = 0, mixed_blocks = 0;  ///< blocks with both kinds among their non-zero elements
+  Index flushed = 0;                ///< non-zero elements that become zero
+  double largest = 0;               ///< max |x|
+  bool threshold_in_range = true;   ///< false: T is past the exponents of the format, so that one group stays empty
+
+  double outlier_fraction() const { return fraction(outliers); }
+  double flushed_fraction() const { return fraction(flushed); }
+
+ private:
+  double fraction(Index part) const { return elements ? static_cast<double>(part) / static_cast<double>(elements) : 0; }
+};
+
+/// Counts over x: [rows, cols] under format F. O(rows * cols).
+template <BiExponentFormat F, class X>
+OutlierStats outlier_stats(const X& x, double threshold) {
+  detail::check_threshold(threshold, "outlier_stats");
+  const In<X, 2> view = x;
+  const auto packed = quantize<F>(view, threshold);
+  OutlierStats stats;
+  stats.elements = view.size();
+  stats.blocks = packed.rows() * packed.blocks();
+  stats.threshold_in_range =
+      threshold >= std::ldexp(1.0, F::min_exponent) && threshold <= std::ldexp(1.0, F::max_exponent);
+  std::vector<bool> channel(static_cast<std::size_t>(view.extent(1)), false);
+  for (Index i = 0; i < packed.rows(); ++i)
+    for (Index b = 0; b < packed.blocks(); ++b) {
+      const auto block = packed.block(i, b);
+      bool normal = false, outlier = false;
+      for (Index k = 0; k < F::block && b * F::block + k < view.extent(1); ++k) {
+        const Index j = b * F::block + k;
+        const double magnitude = std::abs(static_cast<double>(to_float(view(i, j))));
+        stats.largest = std::max(stats.largest, magnitude);
+        if (block.outlier(k)) {
+          ++stats.outliers;
+          channel[static_cast<std::size_t>(j)] = true;
+        }
+        if (magnitude > 0) {
+          (block.outlier(k) ? outlier : normal) = true;
+          stats.flushed += block.value(k) == 0;
+        }
+      }
+      stats.mixed_blocks += normal && outlier;
+    }
+  stats.outlier_channels = std::count(channel.begin(), channel.end(), true);
+  return stats;
+}
+
 // ---- Objectives and calibration ---------------------------------------------------------------------------------
 
 /// ||X W^T - X^ W^^T||^2 for one linear layer. X: [tokens, inputs], W: [outputs, inputs].
