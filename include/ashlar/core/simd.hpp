@@ -248,6 +248,11 @@ void transpose_block(const T* from, Index from_stride, T* to, Index to_stride) {
   typedef T Lanes __attribute__((vector_size(w * sizeof(T))));
   Lanes rows[w], next[w];
   for (int i = 0; i < w; ++i) std::memcpy(&rows[i], from + i * from_stride, sizeof(Lanes));
+#if defined(__CUDACC__)  // nvcc loses the pack among the builtin's arguments
+  for (int i = 0; i < w; ++i)
+    for (int j = 0; j < w; ++j) next[j][i] = rows[i][j];
+  for (int i = 0; i < w; ++i) rows[i] = next[i];
+#else
   const auto zip = []<std::size_t... I>(const Lanes& a, const Lanes& b, int half, std::index_sequence<I...>) -> Lanes {
     return half == 0 ? __builtin_shufflevector(a, b, static_cast<int>(I / 2 + (I % 2) * w)...)
                      : __builtin_shufflevector(a, b, static_cast<int>(w / 2 + I / 2 + (I % 2) * w)...);
@@ -260,6 +265,7 @@ void transpose_block(const T* from, Index from_stride, T* to, Index to_stride) {
     }
     for (int i = 0; i < w; ++i) rows[i] = next[i];
   }
+#endif
   for (int i = 0; i < w; ++i) std::memcpy(to + i * to_stride, &rows[i], sizeof(Lanes));
 }
 
