@@ -134,11 +134,11 @@ TEST_CASE("precision.adamw: a run resumed from a checkpoint goes on with the sam
 
 TEST_CASE("precision.adamw: bad arguments are named") {
   std::vector<bfloat16> theta(4, round_to<bfloat16>(1.0f)), g(4, round_to<bfloat16>(1.0f)), longer(5);
-  CHECK(message_of<InvalidArgument>([] { AdamW<bfloat16>(Precision::stochastic); }) ==
+  CHECK(message_of<InvalidArgument>([] { AdamW<bfloat16>{Precision::stochastic}; }) ==
         "AdamW: stochastic rounding needs an Rng");
-  CHECK(message_of<InvalidArgument>([] { AdamW<half>(Precision::collage_plus); }) ==
+  CHECK(message_of<InvalidArgument>([] { AdamW<half>{Precision::collage_plus}; }) ==
         "AdamW: epsilon must be finite and above 0 once rounded to the format, got 1e-08");
-  CHECK(message_of<InvalidArgument>([] { AdamW<half>(Precision::fp32_master); }) == "nothing thrown");
+  CHECK(message_of<InvalidArgument>([] { AdamW<half>{Precision::fp32_master}; }) == "nothing thrown");
   AdamW<bfloat16> optimizer(Precision::pure);
   optimizer.add("a", theta, g);
   CHECK(message_of<InvalidArgument>([&] { optimizer.add("a", theta, g); }) == "AdamW::add: two parameters are named a");

@@ -28,7 +28,7 @@ TEST_CASE("precision.collage: the device body gives the bits of the host form") 
         AdamWState<bfloat16> state(precision, theta, one), played_state(precision, played, two);
         for (int t = 0; t < 3; ++t) {
           const auto g = spread<bfloat16>(rng, n, 30);
-          adamw_step(theta, g, state, options, {.gradient_scale = scale});
+          adamw_step(theta, g, state, options, {.gradient_scale = scale, .check_finite = true, .quality = nullptr});
           const std::uint64_t step = ++played_state.step;
           detail::with_body(detail::arrays_of(played.data(), g.data(), played_state), n, precision, played_state.seed,
                             step, options, scale,
