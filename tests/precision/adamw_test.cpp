@@ -155,5 +155,16 @@ TEST_CASE("precision.adamw: bad arguments are named") {
   CHECK(message_of<InvalidArgument>([&] { optimizer.state("e"); }) == "AdamW::state: no parameter is named e");
 }
 
+TEST_CASE("precision.adamw: arrays draw different random bits") {
+  const auto one = round_to<bfloat16>(1.0f);
+  std::vector<bfloat16> a(300, one), b(300, one), g(300, one);
+  Rng rng(3);
+  AdamW<bfloat16> optimizer(Precision::stochastic, {}, rng);
+  optimizer.add("a", a, g);
+  optimizer.add("b", b, g);
+  optimizer.step();
+  CHECK(std::memcmp(a.data(), b.data(), a.size() * 2) != 0);
+}
+
 }  // namespace
 }  // namespace ashlar::precision

@@ -217,8 +217,7 @@ TEST_CASE("precision.collage: subnormal numbers and overflow take the same bits 
 }
 
 TEST_CASE("precision.collage: unchecked infinite and NaN gradients spread to the same bits in both forms") {
-  for (const Precision precision :
-       {Precision::pure, Precision::kahan, Precision::stochastic, Precision::collage_light, Precision::collage_plus})
+  for (const Precision precision : strategies)
     for (const StepRounding rounding : {StepRounding::every_operation, StepRounding::stored_values}) {
       INFO(name_of(precision));
       AdamWOptions options;
@@ -526,6 +525,59 @@ TEST_CASE("precision.collage: bad arguments are named and change nothing") {
         "adamw_step: random bits are for stochastic rounding alone");
   CHECK(state.step == 0);
   CHECK(ashlar::to_float(theta[0]) == 1.0f);
+}
+
+TEST_CASE("precision.collage: bias corrections enter where they say") {
+  // One step from zero: m = (1 - beta1) g and v = (1 - beta2) g^2, so the corrections are all that differs.
+  const auto moved = [](BiasCorrection where, double epsilon) {
+    std::vector<float> theta(1), g(1, 2.0f);
+    AdamWState<float> state(Precision::fp32_master, theta);
+    AdamWOptions options;
+    options.bias_correction = where;
+    options.epsilon = epsilon;
+    options.weight_decay = 0;
+    adamw_step(theta, g, state, options);
+    return static_cast<double>(theta[0]);
+  };
+  const double rate = 1e-3, m = 0.1 * 2, root = std::sqrt(0.001) * 2, epsilon = 0.5;
+  const double correction1 = 0.1, correction2 = std::sqrt(0.001);
+  CHECK(std::abs(moved(BiasCorrection::denominator, epsilon) +
+                 rate * m / correction1 / (root / correction2 + epsilon)) < 1e-9);
+  CHECK(std::abs(moved(BiasCorrection::step_size, epsilon) + rate * correction2 / correction1 * m / (root + epsilon)) <
+        1e-9);
+  CHECK(std::abs(moved(BiasCorrection::none, epsilon) + rate * m / (root + epsilon)) < 1e-9);
+}
+
+TEST_CASE("precision.collage: updates beyond their weights and second moments below zero take the same bits") {
+  for (const bool robust : {false, true})
+    for (const StepRounding rounding : {StepRounding::every_operation, StepRounding::stored_values}) {
+      const auto drive = [&](auto form) {
+        Rng rng(37);
+        auto theta = spread<bfloat16>(rng, 200, 30);
+        AdamWState<bfloat16> state(Precision::collage_plus, theta);
+        for (Index i = 0; i < 200; i += 3) {
+          state.variance.data()[i] = round_to<bfloat16>(-0x1p-20f);
+          state.moment.data()[i] = round_to<bfloat16>(1.0f);
+        }
+        AdamWOptions options;
+        options.robust_grow = robust;
+        options.rounding = rounding;
+        options.learning_rate = 0.1;
+        options.epsilon = 1e-3;
+        for (int t = 0; t < 3; ++t) form(theta, spread<bfloat16>(rng, 200, 40), state, options);
+        for (const bfloat16 w : theta) CHECK(std::isfinite(ashlar::to_float(w)));
+        return bytes_of(theta, state);
+      };
+      CHECK((drive(Fast{}) == drive(Reference{})));
+    }
+}
+
+TEST_CASE("precision.collage: the largest finite gradient counts as finite and many NaN are all counted") {
+  std::vector<float8_e5m2> theta(1000), g(1000, from_bits<float8_e5m2>(Format<float8_e5m2>::max_code));
+  AdamWState<float8_e5m2> state(Precision::fp32_master, theta);
+  CHECK(adamw_step(theta, g, state).applied);
+  for (float8_e5m2& x : g) x = from_bits<float8_e5m2>(Format<float8_e5m2>::nan_code);
+  CHECK(adamw_step(theta, g, state).non_finite == 1000);
 }
 
 }  // namespace

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <bit>
-#include <cmath>
 #include <concepts>
 #include <cstdint>
 
@@ -120,14 +119,13 @@ struct Lanes<EvenOdd> {
   }
   static V not_negative(const V& x) { return x.each(Lanes<B>::not_negative); }
 
-  /// Adds 16 random bits below the last one kept.
+  /// Adds 16 random bits below the last one kept. Infinities and NaN have zeros there and stay.
   template <std::same_as<bfloat16> F>
   static V stochastic(const V& x, const std::uint32_t* random) {
     std::uint16_t low[static_cast<std::size_t>(count)];
     for (Index i = 0; i < count; ++i) low[i] = static_cast<std::uint16_t>(random[i]);
     const auto round = [](const B& part, const Bits& bits) {
-      const Bits raised = (simd::bits_of(part) + bits) & Bits(0xFFFF0000u);
-      return xsimd::select(xsimd::abs(part) < B(INFINITY), simd::from_bits(raised), part);
+      return simd::from_bits((simd::bits_of(part) + bits) & Bits(0xFFFF0000u));
     };
     const Bits first = simd::load_bits(low), second = simd::load_bits(low + run), lower(0xFFFFu);
     return {round(x.even0, first & lower), round(x.odd0, first >> 16), round(x.even1, second & lower),
