@@ -1,6 +1,8 @@
 // Low precision: every block of ashlar/precision/.
 #pragma once
 
+#include "ashlar/precision/adamw.hpp"
+#include "ashlar/precision/adamw_state.hpp"
 #include "ashlar/precision/bi_exponent.hpp"
 #include "ashlar/precision/bi_exponent_file.hpp"
 #include "ashlar/precision/bi_exponent_product.hpp"

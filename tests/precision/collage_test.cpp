@@ -2,53 +2,24 @@
 
 #include <cmath>
 #include <cstring>
-#include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "ashlar/io/safetensors.hpp"
+#include "ashlar/core/random.hpp"
+#include "precision/adamw_cases.hpp"
 #include "support/allocations.hpp"
 #include "support/catch.hpp"
-#include "support/compare.hpp"
 #include "support/errors.hpp"
 #include "support/fixture.hpp"
-#include "support/temporary.hpp"
 #include "support/threads.hpp"
-
-#if defined(__SSE__)
-#include <xmmintrin.h>
-#endif
 
 namespace ashlar::precision {
 namespace {
 
+using namespace test_cases;
 using test::fixture;
 using test::message_of;
-
-constexpr Precision strategies[] = {Precision::pure,          Precision::kahan,        Precision::stochastic,
-                                    Precision::collage_light, Precision::collage_plus, Precision::fp32_states,
-                                    Precision::fp32_master};
-
-std::string name_of(Precision precision) {
-  switch (precision) {
-    case Precision::pure:
-      return "pure";
-    case Precision::kahan:
-      return "kahan";
-    case Precision::stochastic:
-      return "sr";
-    case Precision::collage_light:
-      return "light";
-    case Precision::collage_plus:
-      return "plus";
-    case Precision::fp32_states:
-      return "fp32_states";
-    case Precision::fp32_master:
-      return "fp32_master";
-  }
-  return "";
-}
 
 template <class F>
 std::vector<F> numbers(const Tensor<double>& x) {
@@ -185,28 +156,6 @@ TEST_CASE("precision.collage: Collage-plus in half precision follows its fixture
   run(Fast{});
 }
 
-/// All that a run leaves behind, for comparison by bytes.
-template <class F>
-std::string bytes_of(const std::vector<F>& theta, const AdamWState<F>& state) {
-  std::string bytes(reinterpret_cast<const char*>(theta.data()), theta.size() * sizeof(F));
-  AdamWState<F>::visit(state, [&](std::string_view, const auto& tensor) {
-    bytes.append(reinterpret_cast<const char*>(tensor.data()),
-                 static_cast<std::size_t>(tensor.size()) * sizeof(*tensor.data()));
-  });
-  return bytes;
-}
-
-/// Weights and gradients over many magnitudes, zeros among them, and now and then an update beyond its weight.
-template <class F>
-std::vector<F> spread(Rng& rng, Index n, int exponents) {
-  std::vector<F> x;
-  for (Index i = 0; i < n; ++i) {
-    const double magnitude = rng.normal() * std::exp2(-rng.uniform(0, exponents));
-    x.push_back(rng.below(16) == 0 ? F{} : round_to<F>(static_cast<float>(magnitude)));
-  }
-  return x;
-}
-
 template <class F, class Form>
 std::string run(const Form& form, Precision precision, Index n, const AdamWOptions& options, double scale = 1) {
   Rng rng(17);
@@ -268,8 +217,7 @@ TEST_CASE("precision.collage: subnormal numbers and overflow take the same bits 
 }
 
 TEST_CASE("precision.collage: unchecked infinite and NaN gradients spread to the same bits in both forms") {
-  for (const Precision precision :
-       {Precision::pure, Precision::kahan, Precision::stochastic, Precision::collage_light, Precision::collage_plus})
+  for (const Precision precision : strategies)
     for (const StepRounding rounding : {StepRounding::every_operation, StepRounding::stored_values}) {
       INFO(name_of(precision));
       AdamWOptions options;
@@ -343,7 +291,8 @@ TEST_CASE("precision.collage: light over float tracks AdamW in double where floa
 }
 
 TEST_CASE("precision.collage: a constant gradient brings v to its square only where v can decay") {
-  const auto settle = [](Precision precision, int steps, double beta2, StepRounding rounding = StepRounding::every_operation) {
+  const auto settle = [](Precision precision, int steps, double beta2,
+                         StepRounding rounding = StepRounding::every_operation) {
     std::vector<bfloat16> theta(1), g(1, round_to<bfloat16>(0.5f));
     AdamWState<bfloat16> state(precision, theta);
     AdamWOptions options;
@@ -499,42 +448,6 @@ TEST_CASE("precision.collage: the scale of a scaled loss drops out") {
   }
 }
 
-TEST_CASE("precision.collage: float32 weights start as expansions or as the master") {
-  Rng rng(8);
-  std::vector<float> w;
-  for (int i = 0; i < 100; ++i) w.push_back(static_cast<float>(rng.normal()));
-  std::vector<bfloat16> theta(100);
-  const AdamWState<bfloat16> light(Precision::collage_light, w, theta);
-  for (std::size_t i = 0; i < w.size(); ++i) {
-    CHECK(bits_of(theta[i]) == bits_of(round_to<bfloat16>(w[i])));
-    const Expansion<bfloat16> x{theta[i], light.residual.data()[i]};
-    CHECK(std::abs(to_float(x) - w[i]) <= 0x1p-17f * std::abs(w[i]));
-  }
-  const AdamWState<bfloat16> master(Precision::fp32_master, w, theta);
-  CHECK(std::memcmp(master.master.data(), w.data(), w.size() * sizeof(float)) == 0);
-}
-
-TEST_CASE("precision.collage: bytes per parameter are the paper's") {
-  CHECK(bytes_per_parameter<bfloat16>(Precision::pure) == 8);
-  CHECK(bytes_per_parameter<bfloat16>(Precision::stochastic) == 8);
-  CHECK(bytes_per_parameter<bfloat16>(Precision::kahan) == 10);
-  CHECK(bytes_per_parameter<bfloat16>(Precision::collage_light) == 10);
-  CHECK(bytes_per_parameter<bfloat16>(Precision::collage_plus) == 12);
-  CHECK(bytes_per_parameter<bfloat16>(Precision::fp32_states) == 12);
-  CHECK(bytes_per_parameter<bfloat16>(Precision::fp32_master) == 16);
-  // and what a state holds.
-  std::vector<bfloat16> theta(50);
-  Rng rng(0);
-  for (const Precision precision : strategies) {
-    const AdamWState<bfloat16> state(precision, theta, rng);
-    Index bytes = 4 * 50;
-    AdamWState<bfloat16>::visit(state, [&](std::string_view, const auto& tensor) {
-      bytes += tensor.size() * static_cast<Index>(sizeof(*tensor.data()));
-    });
-    CHECK(bytes == 50 * bytes_per_parameter<bfloat16>(precision));
-  }
-}
-
 TEST_CASE("precision.collage: descent quality is the same for any number of threads and close to its definition") {
   Rng rng(41);
   const Index n = 100001;
@@ -580,117 +493,6 @@ TEST_CASE("precision.collage: a step allocates nothing") {
   });
 }
 
-TEST_CASE("precision.collage: an optimiser over groups does what single steps do") {
-  Rng rng(51);
-  Matrix<bfloat16> weight(20, 13), weight_gradient(20, 13);
-  std::vector<bfloat16> bias = spread<bfloat16>(rng, 13, 2), bias_gradient = spread<bfloat16>(rng, 13, 2);
-  for (Index i = 0; i < weight.size(); ++i) {
-    weight.data()[i] = round_to<bfloat16>(static_cast<float>(rng.normal()));
-    weight_gradient.data()[i] = round_to<bfloat16>(static_cast<float>(rng.normal()));
-  }
-  std::vector<bfloat16> flat(weight.data(), weight.data() + weight.size()), single_bias = bias;
-  const std::vector<bfloat16> flat_gradient(weight_gradient.data(), weight_gradient.data() + weight.size());
-  AdamWState<bfloat16> flat_state(Precision::collage_plus, flat), bias_state(Precision::collage_plus, single_bias);
-
-  AdamWOptions slow;
-  slow.learning_rate = 1e-4;
-  slow.weight_decay = 0;
-  AdamW<bfloat16> optimizer(Precision::collage_plus);
-  const Index group = optimizer.add_group(slow);
-  optimizer.add("weight", weight, weight_gradient);
-  optimizer.add("bias", bias, bias_gradient, group);
-  DescentSums total, groups[2], weight_sums, bias_sums;
-  for (int t = 0; t < 5; ++t) {
-    AdamWOptions fast;
-    fast.learning_rate = optimizer.options(0).learning_rate = 1e-3 * (t + 1);
-    CHECK(optimizer.step({.gradient_scale = 1, .check_finite = true, .quality = &total}, groups).applied);
-    adamw_step(flat, flat_gradient, flat_state, fast,
-               {.gradient_scale = 1, .check_finite = true, .quality = &weight_sums});
-    adamw_step(single_bias, bias_gradient, bias_state, slow,
-               {.gradient_scale = 1, .check_finite = true, .quality = &bias_sums});
-  }
-  CHECK(std::memcmp(weight.data(), flat.data(), flat.size() * 2) == 0);
-  CHECK(std::memcmp(bias.data(), single_bias.data(), bias.size() * 2) == 0);
-  CHECK(groups[0].update_squared == weight_sums.update_squared);
-  CHECK(groups[1].update_effective == bias_sums.update_effective);
-  CHECK(total.count == 20 * 13 + 13);
-  // One bad gradient stops all groups.
-  bias_gradient[3] = round_to<bfloat16>(NAN);
-  CHECK(optimizer.step().non_finite == 1);
-  CHECK(std::memcmp(weight.data(), flat.data(), flat.size() * 2) == 0);
-  CHECK(optimizer.state("weight").step == 5);
-}
-
-TEST_CASE("precision.collage: a run resumed from a checkpoint goes on with the same bits") {
-  for (const Precision precision : strategies) {
-    INFO(name_of(precision));
-    Rng data(61);
-    std::vector<bfloat16> a = spread<bfloat16>(data, 200, 3), b = spread<bfloat16>(data, 50, 3), ga(200), gb(50);
-    const auto draw = [](std::vector<bfloat16>& g, Rng& rng) {
-      g = spread<bfloat16>(rng, static_cast<Index>(g.size()), 5);
-    };
-    const auto build = [&](Rng rng) {
-      AdamW<bfloat16> optimizer(precision, {}, rng);
-      optimizer.add("a", a, ga);
-      optimizer.add("b", b, gb);
-      return optimizer;
-    };
-    AdamW<bfloat16> optimizer = build(Rng(1));
-    Rng gradients(62);
-    const auto advance = [&](AdamW<bfloat16>& some, Rng& rng) {
-      for (int t = 0; t < 4; ++t) {
-        std::vector<bfloat16> na(200), nb(50);
-        draw(na, rng), draw(nb, rng);
-        std::copy(na.begin(), na.end(), ga.begin());
-        std::copy(nb.begin(), nb.end(), gb.begin());
-        some.step();
-      }
-    };
-    advance(optimizer, gradients);
-    const AdamWCheckpoint<bfloat16> saved = optimizer.checkpoint();
-    const auto saved_a = a, saved_b = b;
-    Rng continued = gradients;
-    advance(optimizer, gradients);
-    const auto end_a = a, end_b = b;
-
-    std::copy(saved_a.begin(), saved_a.end(), a.begin());
-    std::copy(saved_b.begin(), saved_b.end(), b.begin());
-    AdamW<bfloat16> resumed = build(Rng(99));
-    resumed.restore(saved);
-    advance(resumed, continued);
-    CHECK(std::memcmp(a.data(), end_a.data(), a.size() * 2) == 0);
-    CHECK(std::memcmp(b.data(), end_b.data(), b.size() * 2) == 0);
-
-    // The same through a file.
-    const test::TemporaryFolder folder;
-    std::vector<io::NamedTensor> arrays;
-    std::map<std::string, std::string> counters;
-    for (const auto& [name, array] : saved.arrays) arrays.emplace_back(name, array);
-    for (const auto& [name, array] : saved.float32_arrays) arrays.emplace_back(name, array);
-    for (const auto& [name, count] : saved.counters) counters[name] = std::to_string(count);
-    io::save_safetensors(folder / "state.safetensors", arrays, counters);
-    const io::Safetensors file(folder / "state.safetensors");
-    AdamWCheckpoint<bfloat16> loaded;
-    for (const auto& [name, array] : saved.arrays) loaded.arrays[name] = file.tensor<bfloat16>(name);
-    for (const auto& [name, array] : saved.float32_arrays) loaded.float32_arrays[name] = file.tensor<float>(name);
-    for (const auto& [name, text] : file.metadata()) loaded.counters[name] = std::stoull(text);
-    std::copy(saved_a.begin(), saved_a.end(), a.begin());
-    resumed.restore(loaded);
-    for (const auto& [name, array] : resumed.checkpoint().arrays) CHECK(test::identical(array, saved.arrays.at(name)));
-    CHECK(resumed.checkpoint().counters == saved.counters);
-
-    auto lacking = saved;
-    lacking.counters.erase("a/step");
-    CHECK(message_of<InvalidArgument>([&] { resumed.restore(lacking); }) ==
-          "AdamW::restore: the checkpoint has no a/step");
-    auto other = saved;
-    other.arrays["c/moment"] = Tensor<bfloat16>({3});
-    CHECK(message_of<InvalidArgument>([&] {
-            resumed.restore(other);
-          }).starts_with("AdamW::restore: the checkpoint has "));
-  }
-}
-
 TEST_CASE("precision.collage: bad arguments are named and change nothing") {
   std::vector<bfloat16> theta(4, round_to<bfloat16>(1.0f)), g(4, round_to<bfloat16>(1.0f));
   AdamWState<bfloat16> state(Precision::collage_plus, theta);
@@ -709,9 +511,6 @@ TEST_CASE("precision.collage: bad arguments are named and change nothing") {
   CHECK(refused([](auto& o) { o.epsilon = -1; }) ==
         "adamw_step: epsilon must be finite and above 0 once rounded to the format, got -1");
   CHECK(refused([](auto& o) { o.epsilon = 0; }).starts_with("adamw_step: epsilon"));
-  CHECK(message_of<InvalidArgument>([] { AdamW<half>(Precision::collage_plus); }) ==
-        "AdamW: epsilon must be finite and above 0 once rounded to the format, got 1e-08");
-  CHECK(message_of<InvalidArgument>([] { AdamW<half>(Precision::fp32_master); }) == "nothing thrown");
   CHECK(message_of<InvalidArgument>([&] { adamw_step(theta, std::vector<bfloat16>(3), state); }) ==
         "adamw_step: gradient has shape [3], expected [4] (same length as theta)");
   std::vector<bfloat16> longer(5);
@@ -724,50 +523,62 @@ TEST_CASE("precision.collage: bad arguments are named and change nothing") {
         }) == "adamw_step: gradient_scale must be finite and above 0, got 0");
   CHECK(message_of<InvalidArgument>([&] { adamw_step(theta, g, state, {}, {}, std::vector<std::uint32_t>(4)); }) ==
         "adamw_step: random bits are for stochastic rounding alone");
-  CHECK(message_of<InvalidArgument>([&] { AdamWState<bfloat16>(Precision::stochastic, theta); }) ==
-        "AdamWState: stochastic rounding needs an Rng");
-  CHECK(message_of<InvalidArgument>([] { AdamW<bfloat16>(Precision::stochastic); }) ==
-        "AdamW: stochastic rounding needs an Rng");
-  Rng rng(0);
-  const std::vector<float> single(4);
-  CHECK(message_of<InvalidArgument>([&] { AdamWState<float>(Precision::stochastic, single, rng); }) ==
-        "AdamWState: float32 parameters are not rounded, stochastically or otherwise");
   CHECK(state.step == 0);
   CHECK(ashlar::to_float(theta[0]) == 1.0f);
-
-  AdamW<bfloat16> optimizer(Precision::pure);
-  optimizer.add("a", theta, g);
-  CHECK(message_of<InvalidArgument>([&] { optimizer.add("a", theta, g); }) == "AdamW::add: two parameters are named a");
-  CHECK(message_of<InvalidArgument>([&] { optimizer.add("b", theta, g, 2); }) ==
-        "AdamW::add: group must be in [0, 1), got 2");
-  CHECK(message_of<InvalidArgument>([&] { optimizer.options(1); }) == "AdamW::options: group must be in [0, 1), got 1");
-  CHECK(message_of<InvalidArgument>([&] { optimizer.add("c", theta, longer); }) ==
-        "AdamW::add: gradient has shape [5], expected [4] (same size as the parameter)");
-  Matrix<bfloat16> m(4, 4), mg(4, 4);
-  auto block = m.leftCols(2);
-  auto block_gradient = mg.leftCols(2);
-  CHECK(message_of<InvalidArgument>([&] { optimizer.add("d", block, block_gradient); }) ==
-        "AdamW::add: an array of 4 by 2 has gaps; parameters and gradients must be contiguous");
-  CHECK(message_of<InvalidArgument>([&] { optimizer.state("e"); }) == "AdamW::state: no parameter is named e");
 }
 
-// The device's body, played by the host: same bits, every element once.
-#if defined(__SSE__)
-TEST_CASE("precision.collage: a processor that flushes subnormals is refused") {
-  std::vector<bfloat16> theta(1);
-  const unsigned mode = _mm_getcsr();
-  _mm_setcsr(mode | 0x8000u);
-  const std::string flushed = message_of<InvalidArgument>([&] { AdamWState<bfloat16>(Precision::pure, theta); });
-  _mm_setcsr(mode | 0x0040u);
-  const std::string treated = message_of<InvalidArgument>([&] { AdamWState<bfloat16>(Precision::pure, theta); });
-  _mm_setcsr(mode);
-  const std::string expected =
-      "AdamWState: subnormal numbers are flushed to zero; link without -ffast-math and leave FTZ and DAZ off";
-  CHECK(flushed == expected);
-  CHECK(treated == expected);
-  CHECK(message_of<InvalidArgument>([&] { AdamWState<bfloat16>(Precision::pure, theta); }) == "nothing thrown");
+TEST_CASE("precision.collage: bias corrections enter where they say") {
+  // One step from zero: m = (1 - beta1) g and v = (1 - beta2) g^2, so the corrections are all that differs.
+  const auto moved = [](BiasCorrection where, double epsilon) {
+    std::vector<float> theta(1), g(1, 2.0f);
+    AdamWState<float> state(Precision::fp32_master, theta);
+    AdamWOptions options;
+    options.bias_correction = where;
+    options.epsilon = epsilon;
+    options.weight_decay = 0;
+    adamw_step(theta, g, state, options);
+    return static_cast<double>(theta[0]);
+  };
+  const double rate = 1e-3, m = 0.1 * 2, root = std::sqrt(0.001) * 2, epsilon = 0.5;
+  const double correction1 = 0.1, correction2 = std::sqrt(0.001);
+  CHECK(std::abs(moved(BiasCorrection::denominator, epsilon) +
+                 rate * m / correction1 / (root / correction2 + epsilon)) < 1e-9);
+  CHECK(std::abs(moved(BiasCorrection::step_size, epsilon) + rate * correction2 / correction1 * m / (root + epsilon)) <
+        1e-9);
+  CHECK(std::abs(moved(BiasCorrection::none, epsilon) + rate * m / (root + epsilon)) < 1e-9);
 }
-#endif
+
+TEST_CASE("precision.collage: updates beyond their weights and second moments below zero take the same bits") {
+  for (const bool robust : {false, true})
+    for (const StepRounding rounding : {StepRounding::every_operation, StepRounding::stored_values}) {
+      const auto drive = [&](auto form) {
+        Rng rng(37);
+        auto theta = spread<bfloat16>(rng, 200, 30);
+        AdamWState<bfloat16> state(Precision::collage_plus, theta);
+        for (Index i = 0; i < 200; i += 3) {
+          state.variance.data()[i] = round_to<bfloat16>(-0x1p-20f);
+          state.moment.data()[i] = round_to<bfloat16>(1.0f);
+        }
+        AdamWOptions options;
+        options.robust_grow = robust;
+        options.rounding = rounding;
+        options.learning_rate = 0.1;
+        options.epsilon = 1e-3;
+        for (int t = 0; t < 3; ++t) form(theta, spread<bfloat16>(rng, 200, 40), state, options);
+        for (const bfloat16 w : theta) CHECK(std::isfinite(ashlar::to_float(w)));
+        return bytes_of(theta, state);
+      };
+      CHECK((drive(Fast{}) == drive(Reference{})));
+    }
+}
+
+TEST_CASE("precision.collage: the largest finite gradient counts as finite and many NaN are all counted") {
+  std::vector<float8_e5m2> theta(1000), g(1000, from_bits<float8_e5m2>(Format<float8_e5m2>::max_code));
+  AdamWState<float8_e5m2> state(Precision::fp32_master, theta);
+  CHECK(adamw_step(theta, g, state).applied);
+  for (float8_e5m2& x : g) x = from_bits<float8_e5m2>(Format<float8_e5m2>::nan_code);
+  CHECK(adamw_step(theta, g, state).non_finite == 1000);
+}
 
 }  // namespace
 }  // namespace ashlar::precision

@@ -46,5 +46,19 @@ TEST_CASE("precision.descent_quality: trailing components count as arrived and t
   CHECK(std::abs(report.norm_residual - report.norm_update) < 1e-12 * report.norm_update);
 }
 
+TEST_CASE("precision.descent_quality: what waits in the trailing components is measured along the update") {
+  const std::vector<double> update{3, 4}, hi(2, 1.0), lo_before{7, -1}, lo_after{2, 1};
+  const DescentReport report = descent_quality(update, hi, hi, lo_before, lo_after).report();
+  CHECK(report.norm_residual == std::sqrt(5.0));
+  CHECK(report.residual_along_update == 2);  // (3 * 2 + 4 * 1) / 5
+}
+
+TEST_CASE("precision.descent_quality: chunks begin at whole blocks and fit on the stack") {
+  for (const Index n : {0, 1, 1 << 14, 5000001, 100000000}) {
+    CHECK(detail::chunk_grain(n) % 128 == 0);
+    CHECK(chunk_count(n, detail::chunk_grain(n)) <= detail::max_chunks);
+  }
+}
+
 }  // namespace
 }  // namespace ashlar::precision

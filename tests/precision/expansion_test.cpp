@@ -19,7 +19,7 @@ using test::fixture;
 using test::message_of;
 
 template <class F>
-double value(F x) {
+double value(const F& x) {
   return static_cast<double>(ashlar::to_float(x));
 }
 template <class F>
@@ -33,7 +33,7 @@ F number(double x) {
 
 /// Equal as numbers, or both NaN.
 template <class F>
-bool same(F x, double expected) {
+bool same(const F& x, double expected) {
   return value(x) == expected || (std::isnan(value(x)) && std::isnan(expected));
 }
 

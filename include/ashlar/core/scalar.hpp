@@ -111,9 +111,12 @@ concept Scalar = Real<T> || Storage<T>;
 template <Scalar T>
 using accumulate_t = std::conditional_t<std::same_as<T, double>, double, float>;
 
+// Always inlined: gcc 12 forgets that a caller reads the memory of a small struct it passes by value to a function
+// without side effects, and drops the stores before.
+
 /// The bit pattern of a number, and the number of a bit pattern.
 template <class F>
-ASHLAR_HOST_DEVICE constexpr auto bits_of(F x) {
+[[gnu::always_inline]] ASHLAR_HOST_DEVICE constexpr auto bits_of(F x) {
   return std::bit_cast<typename Format<F>::bits_type>(x);
 }
 template <class F>
@@ -123,7 +126,7 @@ ASHLAR_HOST_DEVICE constexpr F from_bits(std::uint32_t bits) {
 
 /// Exact. NaN patterns give a NaN.
 template <class F>
-ASHLAR_HOST_DEVICE constexpr float to_float(F x) {
+[[gnu::always_inline]] ASHLAR_HOST_DEVICE constexpr float to_float(F x) {
   using Fmt = Format<F>;
   const std::uint32_t bits = bits_of(x);
   if constexpr (Fmt::exponent_bits == 8) {  // float and bfloat16 share the exponent field

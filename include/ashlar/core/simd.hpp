@@ -275,6 +275,11 @@ void transpose_block(const T* from, Index from_stride, T* to, Index to_stride) {
   typedef T Lanes __attribute__((vector_size(w * sizeof(T))));
   Lanes rows[w], next[w];
   for (int i = 0; i < w; ++i) std::memcpy(&rows[i], from + i * from_stride, sizeof(Lanes));
+#if defined(__CUDACC__)  // nvcc loses the pack among the builtin's arguments
+  for (int i = 0; i < w; ++i)
+    for (int j = 0; j < w; ++j) next[j][i] = rows[i][j];
+  for (int i = 0; i < w; ++i) rows[i] = next[i];
+#else
   const auto zip = []<std::size_t... I>(const Lanes& a, const Lanes& b, int half, std::index_sequence<I...>) -> Lanes {
     return half == 0 ? __builtin_shufflevector(a, b, static_cast<int>(I / 2 + (I % 2) * w)...)
                      : __builtin_shufflevector(a, b, static_cast<int>(w / 2 + I / 2 + (I % 2) * w)...);
@@ -287,6 +292,7 @@ void transpose_block(const T* from, Index from_stride, T* to, Index to_stride) {
     }
     for (int i = 0; i < w; ++i) rows[i] = next[i];
   }
+#endif
   for (int i = 0; i < w; ++i) std::memcpy(to + i * to_stride, &rows[i], sizeof(Lanes));
 }
 
@@ -295,6 +301,28 @@ namespace detail {
 /// The body works on a fixed number of elements, so that every optimisation level turns it into vectors.
 inline constexpr Index convert_chunk = 16;
 
+#if defined(__AVX2__) && !defined(__AVX512F__)  // gcc 12 makes long detours of the loops below
+inline void to_float_chunk(const bfloat16* from, float* to) {
+  for (Index i = 0; i < convert_chunk; i += 8) {
+    const __m256i halves = _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i)));
+    _mm256_storeu_ps(to + i, _mm256_castsi256_ps(_mm256_slli_epi32(halves, 16)));
+  }
+}
+inline void to_storage_chunk(const float* from, bfloat16* to) {
+  const auto upper_halves = [](const float* x) {
+    const __m256 value = _mm256_loadu_ps(x);
+    const __m256i bits = _mm256_castps_si256(value);
+    const __m256i last = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+    const __m256i rounded = _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7FFF)), last);
+    const __m256 nan = _mm256_castsi256_ps(_mm256_set1_epi32(0x7FC00000));
+    const __m256 unordered = _mm256_cmp_ps(value, value, _CMP_UNORD_Q);
+    const __m256 result = _mm256_blendv_ps(_mm256_castsi256_ps(rounded), nan, unordered);
+    return _mm256_srli_epi32(_mm256_castps_si256(result), 16);
+  };
+  const __m256i packed = _mm256_packus_epi32(upper_halves(from), upper_halves(from + 8));  // in quarters 0 2 1 3
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm256_permute4x64_epi64(packed, 0xD8));
+}
+#else
 inline void to_float_chunk(const bfloat16* from, float* to) {
   std::uint16_t bits[convert_chunk];
   std::memcpy(bits, from, sizeof bits);
@@ -302,7 +330,6 @@ inline void to_float_chunk(const bfloat16* from, float* to) {
   for (Index i = 0; i < convert_chunk; ++i) wide[i] = static_cast<std::uint32_t>(bits[i]) << 16;
   std::memcpy(to, wide, sizeof wide);
 }
-
 inline void to_storage_chunk(const float* from, bfloat16* to) {
   std::uint32_t wide[convert_chunk];
   std::memcpy(wide, from, sizeof wide);
@@ -313,6 +340,7 @@ inline void to_storage_chunk(const float* from, bfloat16* to) {
   }
   std::memcpy(static_cast<void*>(to), bits, sizeof bits);
 }
+#endif
 
 #if defined(__F16C__)
 /// NaN lanes become the one NaN that to_float and round_to give, with the sign bits of `sign`.

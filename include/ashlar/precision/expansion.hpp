@@ -30,18 +30,12 @@
 #include "ashlar/core/scalar.hpp"
 #include "ashlar/core/simd.hpp"
 #include "ashlar/core/view.hpp"
+#include "ashlar/precision/detail/lanes.hpp"
+#include "ashlar/precision/detail/vector_lanes.hpp"
 
 namespace ashlar::precision {
 
 using ashlar::to_float;
-
-/// What expansions are made of.
-template <class F>
-concept Component = Storage<F> || std::same_as<F, float>;
-
-/// Holds sums, products and quotients of two F closely enough that a second rounding is harmless.
-template <Component F>
-using wide_t = std::conditional_t<std::same_as<F, float>, double, float>;
 
 /// The unevaluated sum hi + lo. Normalised when |lo| is at most half a unit in the last place of hi.
 template <class N>
@@ -50,106 +44,21 @@ struct Expansion {
   N lo{};
 };
 
-namespace detail {
-
-/// Four vectors of floats: the even and the odd ones of two runs of bfloat16. Even and odd come apart and together with
-/// one operation each, where widening a run in order takes twice as many; and an error-free transformation is a long
-/// chain of dependent operations, of which a processor needs about four to keep its units busy.
-struct EvenOdd {
-  using B = simd::batch<float>;
-  B even0, odd0, even1, odd1;
-
-  EvenOdd() = default;
-  EvenOdd(const B& e0, const B& o0, const B& e1, const B& o1) : even0(e0), odd0(o0), even1(e1), odd1(o1) {}
-  explicit EvenOdd(float x) : even0(x), odd0(even0), even1(even0), odd1(even0) {}
-
-  friend EvenOdd operator+(const EvenOdd& x, const EvenOdd& y) {
-    return {x.even0 + y.even0, x.odd0 + y.odd0, x.even1 + y.even1, x.odd1 + y.odd1};
-  }
-  friend EvenOdd operator-(const EvenOdd& x, const EvenOdd& y) {
-    return {x.even0 - y.even0, x.odd0 - y.odd0, x.even1 - y.even1, x.odd1 - y.odd1};
-  }
-  friend EvenOdd operator*(const EvenOdd& x, const EvenOdd& y) {
-    return {x.even0 * y.even0, x.odd0 * y.odd0, x.even1 * y.even1, x.odd1 * y.odd1};
-  }
-  friend EvenOdd operator/(const EvenOdd& x, const EvenOdd& y) {
-    return {x.even0 / y.even0, x.odd0 / y.odd0, x.even1 / y.even1, x.odd1 / y.odd1};
-  }
-  friend EvenOdd sqrt(const EvenOdd& x) {
-    return x.each([](const B& part) { return xsimd::sqrt(part); });
-  }
-
-  /// f of every part.
-  template <class Function>
-  EvenOdd each(const Function& f) const {
-    return {f(even0), f(odd0), f(even1), f(odd1)};
-  }
-
-  // Little-endian: the first of two neighbours is the lower half of a 32-bit word.
-  static EvenOdd load(const bfloat16* from) {
-    static_assert(std::endian::native == std::endian::little);
-    const auto first = simd::load_bits(from), second = simd::load_bits(from + 2 * simd::width<float>);
-    const simd::batch<std::uint32_t> upper(0xFFFF0000u);
-    return {simd::from_bits(first << 16), simd::from_bits(first & upper), simd::from_bits(second << 16),
-            simd::from_bits(second & upper)};
-  }
-  /// The parts are rounded already; NaN stay as they are.
-  void store(bfloat16* to) const {
-    simd::store_bits((simd::bits_of(even0) >> 16) | simd::bits_of(odd0), to);
-    simd::store_bits((simd::bits_of(even1) >> 16) | simd::bits_of(odd1), to + 2 * simd::width<float>);
-  }
-};
-
-/// How many numbers a V holds.
-template <class V>
-inline constexpr Index lanes_of = 1;
-template <>
-inline constexpr Index lanes_of<simd::batch<float>> = simd::width<float>;
-template <>
-inline constexpr Index lanes_of<EvenOdd> = 4 * simd::width<float>;
-
-/// One rounding to F of a value held in V: a float, a double, or vectors of floats.
-template <Component F, class V>
-ASHLAR_HOST_DEVICE V round_value(const V& x) {
-  if constexpr (std::same_as<F, float> && !std::same_as<V, double>)
-    return x;
-  else if constexpr (std::same_as<V, double>)
-    return static_cast<double>(static_cast<float>(x));
-  else
-    return V(to_float(round_to<F>(static_cast<float>(x))));
-}
-template <Component F>
-simd::batch<float> round_value(const simd::batch<float>& x) {
-  static_assert(!Storage<F> || std::same_as<F, bfloat16> || std::same_as<F, half>, "no vector rounding to this format");
-  if constexpr (std::same_as<F, bfloat16>)
-    return simd::detail::round_to_bfloat16(x);  // every NaN in here came from a bfloat16 or from arithmetic
-  else if constexpr (std::same_as<F, half>)
-    return simd::detail::round_to_half(x);
-  else
-    return x;
-}
-template <Component F>
-EvenOdd round_value(const EvenOdd& x) {
-  return x.each([](const simd::batch<float>& part) { return round_value<F>(part); });
-}
-
-}  // namespace detail
-
 /// A number of format F held in a V for computing; every operation rounds once. V is the wider scalar or a vector of
 /// them, so the transformations below are written once for numbers, vector lanes and the device.
 template <Component F, class V = wide_t<F>>
 struct Rounded {
   V value{};
 
-  friend ASHLAR_HOST_DEVICE Rounded operator+(const Rounded& a, const Rounded& b) { return fl(a.value + b.value); }
-  friend ASHLAR_HOST_DEVICE Rounded operator-(const Rounded& a, const Rounded& b) { return fl(a.value - b.value); }
-  friend ASHLAR_HOST_DEVICE Rounded operator*(const Rounded& a, const Rounded& b) { return fl(a.value * b.value); }
-  friend ASHLAR_HOST_DEVICE Rounded operator/(const Rounded& a, const Rounded& b) { return fl(a.value / b.value); }
+  friend constexpr Rounded operator+(const Rounded& a, const Rounded& b) { return fl(a.value + b.value); }
+  friend constexpr Rounded operator-(const Rounded& a, const Rounded& b) { return fl(a.value - b.value); }
+  friend constexpr Rounded operator*(const Rounded& a, const Rounded& b) { return fl(a.value * b.value); }
+  friend constexpr Rounded operator/(const Rounded& a, const Rounded& b) { return fl(a.value / b.value); }
 
   /// The paper's fl(.): one rounding to F.
-  static ASHLAR_HOST_DEVICE Rounded fl(const V& x) { return {detail::round_value<F>(x)}; }
+  static constexpr Rounded fl(const V& x) { return {detail::Lanes<V>::template round<F>(x)}; }
   /// fl(a b + c): the product is exact in V, the sum is rounded.
-  static ASHLAR_HOST_DEVICE Rounded fl(const Rounded& a, const Rounded& b, const Rounded& c) {
+  static constexpr Rounded fl(const Rounded& a, const Rounded& b, const Rounded& c) {
     return fl(a.value * b.value + c.value);
   }
 };
@@ -158,7 +67,7 @@ struct Rounded {
 
 /// hi = a + b rounded, hi + lo = a + b exactly. Needs |a| >= |b| or a = 0. 3 operations.
 template <class F, class V>
-ASHLAR_HOST_DEVICE Expansion<Rounded<F, V>> fast_two_sum(const Rounded<F, V>& a, const Rounded<F, V>& b) {
+constexpr Expansion<Rounded<F, V>> fast_two_sum(const Rounded<F, V>& a, const Rounded<F, V>& b) {
   const auto s = a + b;
   // The last subtraction is exact even where the condition fails: then s - a rounds to within a factor two of b.
   return {s, {b.value - (s - a).value}};
@@ -166,7 +75,7 @@ ASHLAR_HOST_DEVICE Expansion<Rounded<F, V>> fast_two_sum(const Rounded<F, V>& a,
 
 /// The same for any a and b. 6 operations.
 template <class F, class V>
-ASHLAR_HOST_DEVICE Expansion<Rounded<F, V>> two_sum(const Rounded<F, V>& a, const Rounded<F, V>& b) {
+constexpr Expansion<Rounded<F, V>> two_sum(const Rounded<F, V>& a, const Rounded<F, V>& b) {
   const auto s = a + b;
   const auto a_part = s - b;
   const auto b_part = s - a_part;
@@ -175,7 +84,7 @@ ASHLAR_HOST_DEVICE Expansion<Rounded<F, V>> two_sum(const Rounded<F, V>& a, cons
 
 /// hi = a b rounded, hi + lo = a b exactly when |a b| >= 2^(min_exponent + digits); below, lo may underflow.
 template <class F, class V>
-ASHLAR_HOST_DEVICE Expansion<Rounded<F, V>> two_prod(const Rounded<F, V>& a, const Rounded<F, V>& b) {
+constexpr Expansion<Rounded<F, V>> two_prod(const Rounded<F, V>& a, const Rounded<F, V>& b) {
   const auto p = a * b;
   return {p, Rounded<F, V>::fl(a.value * b.value - p.value)};
 }
@@ -185,21 +94,21 @@ ASHLAR_HOST_DEVICE Expansion<Rounded<F, V>> two_prod(const Rounded<F, V>& a, con
 /// Grow: adds a number to an expansion. Needs |x.hi| >= |a| or x.hi = 0; otherwise the residue of x.hi + a, at most
 /// half a unit in its last place, may be lost. Error at most 2^(2 - 2 digits) |x|.
 template <class F, class V>
-ASHLAR_HOST_DEVICE Expansion<Rounded<F, V>> grow(const Expansion<Rounded<F, V>>& x, const Rounded<F, V>& a) {
+constexpr Expansion<Rounded<F, V>> grow(const Expansion<Rounded<F, V>>& x, const Rounded<F, V>& a) {
   const auto [u, v] = fast_two_sum(x.hi, a);
   return fast_two_sum(u, x.lo + v);
 }
 
 /// Grow without a condition, at three operations more.
 template <class F, class V>
-ASHLAR_HOST_DEVICE Expansion<Rounded<F, V>> grow_robust(const Expansion<Rounded<F, V>>& x, const Rounded<F, V>& a) {
+constexpr Expansion<Rounded<F, V>> grow_robust(const Expansion<Rounded<F, V>>& x, const Rounded<F, V>& a) {
   const auto [u, v] = two_sum(x.hi, a);
   return fast_two_sum(u, x.lo + v);
 }
 
 /// Mul: the product of two normalised expansions. Relative error at most 2^(3 - 2 digits), underflow aside.
 template <class F, class V>
-ASHLAR_HOST_DEVICE Expansion<Rounded<F, V>> mul(const Expansion<Rounded<F, V>>& x, const Expansion<Rounded<F, V>>& y) {
+constexpr Expansion<Rounded<F, V>> mul(const Expansion<Rounded<F, V>>& x, const Expansion<Rounded<F, V>>& y) {
   const auto [p, e] = two_prod(x.hi, y.hi);
   auto t = x.lo * y.hi;
   t = Rounded<F, V>::fl(x.hi, y.lo, t);
@@ -208,14 +117,14 @@ ASHLAR_HOST_DEVICE Expansion<Rounded<F, V>> mul(const Expansion<Rounded<F, V>>& 
 
 /// Scaling: the product of an expansion and a number.
 template <class F, class V>
-ASHLAR_HOST_DEVICE Expansion<Rounded<F, V>> scale(const Expansion<Rounded<F, V>>& x, const Rounded<F, V>& c) {
+constexpr Expansion<Rounded<F, V>> scale(const Expansion<Rounded<F, V>>& x, const Rounded<F, V>& c) {
   const auto [p, e] = two_prod(x.hi, c);
   return fast_two_sum(p, Rounded<F, V>::fl(x.lo, c, e));
 }
 
 /// The same value with |lo| at most half a unit in the last place of hi, whatever the parts were.
 template <class F, class V>
-ASHLAR_HOST_DEVICE Expansion<Rounded<F, V>> renormalize(const Expansion<Rounded<F, V>>& x) {
+constexpr Expansion<Rounded<F, V>> renormalize(const Expansion<Rounded<F, V>>& x) {
   return two_sum(x.hi, x.lo);
 }
 
@@ -224,7 +133,7 @@ ASHLAR_HOST_DEVICE Expansion<Rounded<F, V>> renormalize(const Expansion<Rounded<
 namespace detail {
 
 template <Component F>
-ASHLAR_HOST_DEVICE Rounded<F> unpack(F x) {
+[[gnu::always_inline]] ASHLAR_HOST_DEVICE inline Rounded<F> unpack(F x) {
   return {static_cast<wide_t<F>>(to_float(x))};
 }
 template <Component F>
@@ -314,37 +223,20 @@ float to_float(const Expansion<F>& x) {
 
 namespace detail {
 
-/// Whether numbers of F are rounded a vector at a time.
-template <Component F>
-inline constexpr bool vectorised = std::same_as<F, bfloat16> || std::same_as<F, half>;
-
 template <class V, Component F>
-ASHLAR_HOST_DEVICE Rounded<F, V> load(const F* from) {
-  if constexpr (std::same_as<V, EvenOdd>) {
-    return {EvenOdd::load(from)};
-  } else if constexpr (std::same_as<V, simd::batch<float>>) {
-    return {simd::load(from)};
-  } else {
-    return {static_cast<V>(to_float(*from))};
-  }
+constexpr Rounded<F, V> load(const F* from) {
+  return {Lanes<V>::load(from)};
 }
 template <Component F, class V>
-ASHLAR_HOST_DEVICE void store(F* to, const Rounded<F, V>& x) {
-  if constexpr (std::same_as<V, EvenOdd>)
-    x.value.store(to);
-  else if constexpr (!std::same_as<V, simd::batch<float>>)
-    *to = round_to<F>(static_cast<float>(x.value));
-  else if constexpr (std::same_as<F, bfloat16>)
-    simd::detail::store_high_halves(to, simd::canonical_nan(x.value));  // rounded already
-  else
-    simd::store(to, x.value);
+constexpr void store(F* to, const Rounded<F, V>& x) {
+  Lanes<V>::store(to, x.value);
 }
 template <class V, Component F>
-ASHLAR_HOST_DEVICE Expansion<Rounded<F, V>> load(const F* hi, const F* lo) {
+constexpr Expansion<Rounded<F, V>> load(const F* hi, const F* lo) {
   return {load<V>(hi), load<V>(lo)};
 }
 template <Component F, class V>
-ASHLAR_HOST_DEVICE void store(F* hi, F* lo, const Expansion<Rounded<F, V>>& x) {
+constexpr void store(F* hi, F* lo, const Expansion<Rounded<F, V>>& x) {
   store(hi, x.hi);
   store(lo, x.lo);
 }
