@@ -8,4 +8,9 @@
 extern "C" const char* __tsan_default_options();
 extern "C" const char* __tsan_default_options() { return "ignore_noninstrumented_modules=1"; }
 #endif
+#if __has_feature(address_sanitizer)
+/// The OpenMP runtime keeps what it allocated for its threads to the end.
+extern "C" const char* __lsan_default_suppressions();
+extern "C" const char* __lsan_default_suppressions() { return "leak:libomp"; }
+#endif
 #endif
