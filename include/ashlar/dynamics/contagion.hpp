@@ -272,7 +272,7 @@ inline DefencePlan plan_defence(const ContagionRates& rates, int slots = 0) {
     (contained(middle, slots) ? purge : low) = middle;
   int longest = 1, too_long = std::numeric_limits<int>::max();  // a single slot is always contained
   if (contained(rates.gamma, too_long)) longest = too_long;
-  while (longest + 1 < too_long) {
+  while (too_long - longest > 1) {
     const int middle = longest + (too_long - longest) / 2;
     (contained(rates.gamma, middle) ? longest : too_long) = middle;
   }
