@@ -125,7 +125,7 @@ bool album_threshold(const Rng& rng) {
 bool extinction(const Rng& rng, Index runs) {
   const ContagionOptions options{.rates = {.beta = 0.5, .gamma = 0.2}};
   const RunSummary summary =
-      summarise(simulate_runs(runs, 250, rng, [&] { return CountChain(1000000000, 1, options); }));
+      summarise(simulate_runs(runs, 600, rng, [&] { return CountChain(1000000000, 1, options); }));
   const double expected = extinction_probability(options.rates, 1);
   const double error = std::sqrt(expected * (1 - expected) / static_cast<double>(runs));
   std::printf("\nA billion agents, one carrier, beta 0.5, gamma 0.2, %td runs:\n", runs);

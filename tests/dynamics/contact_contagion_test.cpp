@@ -151,7 +151,8 @@ TEST_CASE("dynamics.contact_contagion: agents without a partner recover and impo
   ContactContagion isolated(50, 50, {.rates = {.beta = 1, .gamma = 1}}, {.edges = {{0, 1}}});
   CHECK(isolated.step(rng).recovered == 50);
   ContactContagion imports(50, 0, {.imports = 3}, {.edges = {{0, 1}}});
-  CHECK(imports.step(rng).imported == imports.carriers());
+  const RoundStats round = imports.step(rng);
+  CHECK(round.imported == imports.carriers());
   ContactContagion three(3, 3, {.rates = {.gamma = 1}});
   CHECK(three.step(rng).recovered == 3);
   CHECK(three.pairs().size() == 2);
