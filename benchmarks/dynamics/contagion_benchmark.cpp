@@ -1,6 +1,6 @@
-// 48 rounds among N agents, against what one would write first: an index that std::shuffle permutes every round, a struct
-// an agent, a uniform_real_distribution a decision. And the count chains, whose rounds cost the same for every N.
-// Useful work of a round among agents: every state read and written once, two bytes each.
+// 48 rounds among N agents, against what one would write first: an index that std::shuffle permutes every round, a
+// struct an agent, a uniform_real_distribution a decision. And the count chains, whose rounds cost the same for every
+// N. Useful work of a round among agents: every state read and written once, two bytes each.
 #include <algorithm>
 #include <cstdint>
 #include <numeric>

@@ -1,5 +1,5 @@
-// A thousand draws of a count, against the standard library where it has the law. For hypergeometric counts it has none;
-// there the alternative takes the marked ones out of the urn one draw at a time.
+// A thousand draws of a count, against the standard library where it has the law. For hypergeometric counts it has
+// none; there the alternative takes the marked ones out of the urn one draw at a time.
 #include "ashlar/numerics/discrete_samplers.hpp"
 
 #include <cstdint>

@@ -54,8 +54,8 @@ struct Growth {
 /// Rounds until 90 % carry, from one agent, for populations each 16 times the one before.
 bool growth(const Rng& rng, Index runs, std::vector<Growth>& table) {
   const ContagionOptions options{.rates = {.beta = 0.9}, .slots = 10};
-  std::printf("\nAlbums of 10 items, beta 0.9, no purge, rounds until 90 %% carry (median of %td runs that take off):\n",
-              runs);
+  std::printf(
+      "\nAlbums of 10 items, beta 0.9, no purge, rounds until 90 %% carry (median of %td runs that take off):\n", runs);
   std::printf("        agents   rounds   one by one\n");
   for (const int bits : {8, 12, 16, 20, 24, 28}) {
     const std::int64_t n = std::int64_t{1} << bits;
@@ -93,9 +93,9 @@ bool million(const Rng& rng) {
     PairwiseContagion agents(1 << 20, 1024, {.rates = rates, .slots = 10});
     Rng own = rng.split(1);
     const double plateau = simulate(agents, 70, own).carrying.back();
-    held &= claim(std::abs(plateau - 0.55) < 0.01, "with a purge of 0.2 (R0 = " +
-                                                       brief(album_reproduction_number(rates, 10)) +
-                                                       ") the share stays at 0.55: " + brief(plateau));
+    held &= claim(std::abs(plateau - 0.55) < 0.01,
+                  "with a purge of 0.2 (R0 = " + brief(album_reproduction_number(rates, 10)) +
+                      ") the share stays at 0.55: " + brief(plateau));
   }
   {
     const ContagionRates rates{.beta = 0.5, .gamma = 0.3};
@@ -119,7 +119,8 @@ bool album_threshold(const Rng& rng) {
     std::printf("  %4.2f   %6.3f   %5.3f\n", beta, theory, share);
     worst = std::max(worst, std::abs(share - theory));
   }
-  return claim(worst < 0.02, "the share leaves 0 where beta B = 1 and follows c = 1 - (1 - beta c)^B, to " + brief(worst));
+  return claim(worst < 0.02,
+               "the share leaves 0 where beta B = 1 and follows c = 1 - (1 - beta c)^B, to " + brief(worst));
 }
 
 bool extinction(const Rng& rng, Index runs) {
@@ -144,8 +145,9 @@ bool operate(Rng rng) {
   defended.gamma = std::min(1.0, plan.purge * 1.2);
   chain.set_rates(defended);
   const RateEstimate after = estimate_rates(simulate(chain, 50, rng).carrying, chain.population());
-  std::printf("\nAn operator sees 50 rounds of shares (true beta 0.6, gamma 0.15): beta %.3f +- %.3f, gamma %.3f +- %.3f.\n",
-              before.beta, before.beta_error, before.gamma, before.gamma_error);
+  std::printf(
+      "\nAn operator sees 50 rounds of shares (true beta 0.6, gamma 0.15): beta %.3f +- %.3f, gamma %.3f +- %.3f.\n",
+      before.beta, before.beta_error, before.gamma, before.gamma_error);
   std::printf("The plan: purge at %.3f, or filter %.3f of the retrievals, or make %.3f of the agents immune.\n",
               plan.purge, plan.filter, plan.immune);
   return claim(before.verdict == ContainmentVerdict::spreading && after.verdict == ContainmentVerdict::contained &&
@@ -162,9 +164,11 @@ void plot(const std::vector<Growth>& table, const std::string& file) {
   if (gnuplot == nullptr) return;
   std::string name = file;
   for (std::size_t at = 0; (at = name.find('\'', at)) != std::string::npos; at += 2) name.insert(at, "'");
-  std::string script = "set terminal svg size 760,420 dynamic font 'sans,13' background 'white' noenhanced\nset output '" +
-                       name + "'\nset grid lc rgb '#dddddd'\nset key outside right top\nset border 3\n";
-  script += "set title 'From one agent: albums of 10 items, beta 0.9'\nset xlabel 'round'\nset ylabel 'share of carriers'\n";
+  std::string script =
+      "set terminal svg size 760,420 dynamic font 'sans,13' background 'white' noenhanced\nset output '" + name +
+      "'\nset grid lc rgb '#dddddd'\nset key outside right top\nset border 3\n";
+  script +=
+      "set title 'From one agent: albums of 10 items, beta 0.9'\nset xlabel 'round'\nset ylabel 'share of carriers'\n";
   std::string draws;
   for (std::size_t i = 0; i < table.size(); ++i) {
     script += message("$data", i, " << EOD\n");

@@ -381,8 +381,8 @@ TEST_CASE("dynamics.contagion_simulation: nobody and everybody and one slot beha
 
 TEST_CASE("dynamics.contagion_simulation: an agent takes at most 16 bytes and a step allocates nothing") {
   Rng rng(12);
-  PairwiseContagion agents(10001, 100,
-                           {.rates = {.beta = 0.9, .gamma = 0.1, .alpha_q = 0.5, .alpha_a = 0.5}, .slots = 10, .imports = 1});
+  PairwiseContagion agents(
+      10001, 100, {.rates = {.beta = 0.9, .gamma = 0.1, .alpha_q = 0.5, .alpha_a = 0.5}, .slots = 10, .imports = 1});
   CHECK(test::allocations([&] {
           for (int t = 0; t < 5; ++t) agents.step(rng);
         }) == 0);

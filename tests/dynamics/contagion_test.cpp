@@ -81,8 +81,8 @@ TEST_CASE("dynamics.contagion: the closed form solves the differential equation"
   Rng rng(1);
   for (int trial = 0; trial < 60; ++trial) {
     ContagionRates rates{.beta = rng.uniform(), .gamma = rng.uniform()};
-    if (trial % 4 == 1) rates.gamma = rates.beta / 2;           // algebraic decay
-    if (trial % 4 == 2) rates.gamma = rates.beta / 2 + 1e-13;   // and next to it
+    if (trial % 4 == 1) rates.gamma = rates.beta / 2;          // algebraic decay
+    if (trial % 4 == 2) rates.gamma = rates.beta / 2 + 1e-13;  // and next to it
     if (trial % 8 == 3) rates.beta = 0;
     const double c0 = trial % 5 == 0 ? 1 : rng.uniform();
     INFO("beta " << rates.beta << " gamma " << rates.gamma << " c0 " << c0);
@@ -361,7 +361,10 @@ TEST_CASE("dynamics.contagion: bad arguments are named") {
   CHECK(rates({.alpha_a = NAN}) == "mean_field: alpha_a must be between 0 and 1, got nan");
   const ContagionRates good{.beta = 0.5, .gamma = 0.1}, bad{.beta = 2};
   const std::string beta = ": beta must be between 0 and 1, got 2";
-  CHECK(text([&] { (void)mean_field(0.1, [&](Index) { return bad; }, 3); }) == "mean_field" + beta);
+  CHECK(text([&] {
+          (void)mean_field(
+              0.1, [&](Index) { return bad; }, 3);
+        }) == "mean_field" + beta);
   CHECK(text([&] { (void)logistic_share(0.1, bad, 3); }) == "logistic_share" + beta);
   CHECK(text([&] { (void)endemic_share(bad); }) == "endemic_share" + beta);
   CHECK(text([&] { (void)time_to_share(0.1, 0.2, bad); }) == "time_to_share" + beta);
@@ -400,12 +403,15 @@ TEST_CASE("dynamics.contagion: bad arguments are named") {
   CHECK(text([&] { (void)plan_defence(good, -1); }) == "plan_defence: slots must be not negative, got -1");
   CHECK(text([&] { (void)with_filter(good, 1.5); }) == "with_filter: share must be between 0 and 1, got 1.5");
   CHECK(text([&] { (void)with_immune(good, -1); }) == "with_immune: share must be between 0 and 1, got -1");
-  CHECK(text([&] { (void)estimate_rates(std::vector<double>{0.1, 0.2, 0.3, 0.4}, 0); }) ==
-        "estimate_rates: agents must be at least 1, got 0");
-  CHECK(text([&] { (void)estimate_rates(std::vector<double>{0.1, 1.5, 0.3, 0.4}, 10); }) ==
-        "estimate_rates: share[1] must be between 0 and 1, got 1.5");
-  CHECK(text([&] { (void)estimate_rates(std::vector<double>{0, 0.2, 0.3, 1, 0.5}, 10); }) ==
-        "estimate_rates: needs at least 3 rounds that start with a share between 0 and 1, got 2");
+  CHECK(text([&] {
+          (void)estimate_rates(std::vector<double>{0.1, 0.2, 0.3, 0.4}, 0);
+        }) == "estimate_rates: agents must be at least 1, got 0");
+  CHECK(text([&] {
+          (void)estimate_rates(std::vector<double>{0.1, 1.5, 0.3, 0.4}, 10);
+        }) == "estimate_rates: share[1] must be between 0 and 1, got 1.5");
+  CHECK(text([&] {
+          (void)estimate_rates(std::vector<double>{0, 0.2, 0.3, 1, 0.5}, 10);
+        }) == "estimate_rates: needs at least 3 rounds that start with a share between 0 and 1, got 2");
   CHECK(text([&] { (void)estimate_rates({}, 10); }) ==
         "estimate_rates: needs at least 3 rounds that start with a share between 0 and 1, got 0");
 }

@@ -158,8 +158,9 @@ TEST_CASE("dynamics.contagion_trace: bad arguments are named") {
   const auto make = [] { return CountChain(10, 1, {}); };
   CHECK(message_of<InvalidArgument>([&] { (void)simulate(chain, -1, rng); }) ==
         "simulate: rounds must be not negative, got -1");
-  CHECK(message_of<InvalidArgument>([&] { (void)simulate(chain, 1, rng, [](Index) { return ContagionRates{.beta = 2}; }); }) ==
-        "CountChain::set_rates: beta must be between 0 and 1, got 2");
+  CHECK(message_of<InvalidArgument>([&] {
+          (void)simulate(chain, 1, rng, [](Index) { return ContagionRates{.beta = 2}; });
+        }) == "CountChain::set_rates: beta must be between 0 and 1, got 2");
   CHECK(message_of<InvalidArgument>([&] { (void)simulate_runs(-1, 3, rng, make); }) ==
         "simulate_runs: runs must be not negative, got -1");
   CHECK(message_of<InvalidArgument>([&] { (void)simulate_runs(1, -3, rng, make); }) ==

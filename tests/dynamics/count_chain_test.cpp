@@ -43,9 +43,14 @@ void check_same_law(std::int64_t population, std::int64_t initial, const Contagi
   const auto play = [&](auto model, Rng rng, Moments* moments) {
     RoundStats round;
     for (int t = 0; t < rounds; ++t) round = model.step(rng);
-    const std::int64_t values[] = {model.carriers(),    round.carrying_questioners,    round.hits,
-                                   round.infected,      round.recovered,               round.imported,
-                                   round.symptomatic_questioners, round.symptomatic_answerers};
+    const std::int64_t values[] = {model.carriers(),
+                                   round.carrying_questioners,
+                                   round.hits,
+                                   round.infected,
+                                   round.recovered,
+                                   round.imported,
+                                   round.symptomatic_questioners,
+                                   round.symptomatic_answerers};
     for (int i = 0; i < 8; ++i) moments[i].add(static_cast<double>(values[i]));
   };
   const Rng rng(1);
@@ -98,7 +103,8 @@ TEST_CASE("dynamics.count_chain: counts are conserved and stay in their ranges")
   for (int trial = 0; trial < 60; ++trial) {
     const std::int64_t n = rng.below(40), immune = rng.below(n + 1), initial = rng.below(n - immune + 1);
     ContagionOptions options{.rates = {.beta = trial % 5 == 0 ? 1 : rng.uniform(), .gamma = rng.uniform()},
-                             .immune = immune, .imports = trial % 3 == 0 ? 2.0 : 0.0};
+                             .immune = immune,
+                             .imports = trial % 3 == 0 ? 2.0 : 0.0};
     CountChain chain(n, initial, options);
     options.slots = 1 + static_cast<int>(rng.below(6));
     AlbumCountChain albums(n, initial, options);
@@ -128,7 +134,8 @@ TEST_CASE("dynamics.count_chain: up to 2^53 agents follow the mean field") {
   CountChain chain(n, n / 100, {.rates = rates});
   AlbumCountChain albums(n, n / 128, {.rates = rates, .slots = 10});
   const double c0 = static_cast<double>(n / 100) / 0x1p53;
-  const std::vector<double> expected = mean_field(c0, rates, 60), of_albums = mean_field_album(1.0 / 128, rates, 10, 60);
+  const std::vector<double> expected = mean_field(c0, rates, 60),
+                            of_albums = mean_field_album(1.0 / 128, rates, 10, 60);
   Rng rng(4);
   for (std::size_t t = 1; t <= 60; ++t) {
     chain.step(rng);
@@ -172,7 +179,8 @@ TEST_CASE("dynamics.count_chain: albums spread in a time of order log N and sett
   CHECK((small >= 17 && small <= 24));
   CHECK((medium >= 24 && medium <= 29));
   CHECK((large >= 39 && large <= 44));
-  CHECK((larger - large >= 14 && larger - large <= 20));  // log 2^10 / log(1.45) = 18.7 less rounding, from 7 a factor 16
+  CHECK(
+      (larger - large >= 14 && larger - large <= 20));  // log 2^10 / log(1.45) = 18.7 less rounding, from 7 a factor 16
   Rng rng(7);
   for (const auto& [beta, endemic] : {std::pair{0.09, 0.0}, {0.11, 0.194}, {0.15, 0.628}, {0.3, 0.968}}) {
     AlbumCountChain chain(1000000, 500000, {.rates = {.beta = beta}, .slots = 10});

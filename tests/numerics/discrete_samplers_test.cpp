@@ -68,43 +68,48 @@ std::pair<std::int64_t, std::int64_t> window(double mean, double variance, std::
 TEST_CASE("numerics.discrete_samplers: binomial draws follow the binomial law") {
   Rng rng(1);
   for (const auto& [n, p] : std::vector<std::pair<std::int64_t, double>>{{1, 0.3},
-                                                                        {2, 0.5},
-                                                                        {7, 0.97},
-                                                                        {20, 0.5},
-                                                                        {100, 0.01},
-                                                                        {100, 0.123},
-                                                                        {1000, 0.999},
-                                                                        {5000, 0.4},
-                                                                        {1000000, 3e-6},
-                                                                        {1000000000, 2.5e-8},
-                                                                        {40000, 0.75}}) {
+                                                                         {2, 0.5},
+                                                                         {7, 0.97},
+                                                                         {20, 0.5},
+                                                                         {100, 0.01},
+                                                                         {100, 0.123},
+                                                                         {1000, 0.999},
+                                                                         {5000, 0.4},
+                                                                         {1000000, 3e-6},
+                                                                         {1000000000, 2.5e-8},
+                                                                         {40000, 0.75}}) {
     INFO("n " << n << " p " << p);
     const boost::math::binomial law(static_cast<double>(n), p);
     const auto [low, high] = window(mean(law), variance(law), 0, n);
-    check_law(low, high, [&, n = n, p = p] { return draw_binomial(rng, n, p); }, [&](double k) { return pdf(law, k); });
+    check_law(
+        low, high, [&, n = n, p = p] { return draw_binomial(rng, n, p); }, [&](double k) { return pdf(law, k); });
   }
 }
 
 TEST_CASE("numerics.discrete_samplers: hypergeometric draws follow the hypergeometric law") {
   Rng rng(2);
-  for (const auto& [population, marked, drawn] : std::vector<std::tuple<unsigned, unsigned, unsigned>>{{2, 1, 1},
-                                                                                                     {10, 4, 3},
-                                                                                                     {10, 7, 8},
-                                                                                                     {65, 5, 32},
-                                                                                                     {100, 99, 50},
-                                                                                                     {500, 30, 250},
-                                                                                                     {4000, 2000, 2000},
-                                                                                                     {100000, 40, 50000},
-                                                                                                     {100000, 30000, 17},
-                                                                                                     {100000, 5000, 900}}) {
+  for (const auto& [population, marked, drawn] :
+       std::vector<std::tuple<unsigned, unsigned, unsigned>>{{2, 1, 1},
+                                                             {10, 4, 3},
+                                                             {10, 7, 8},
+                                                             {65, 5, 32},
+                                                             {100, 99, 50},
+                                                             {500, 30, 250},
+                                                             {4000, 2000, 2000},
+                                                             {100000, 40, 50000},
+                                                             {100000, 30000, 17},
+                                                             {100000, 5000, 900}}) {
     INFO(population << " of which " << marked << " marked, " << drawn << " drawn");
     const boost::math::hypergeometric law(marked, drawn, population);
     const double mean = 1.0 * marked * drawn / population;
     const std::int64_t low = std::max<std::int64_t>(0, std::int64_t{marked} + drawn - population);
     const auto [from, to] = window(mean, mean, low, std::min(marked, drawn));
-    check_law(from, to, [&, population = population, marked = marked, drawn = drawn] {
-      return draw_hypergeometric(rng, population, marked, drawn);
-    }, [&](double k) { return pdf(law, k); });
+    check_law(
+        from, to,
+        [&, population = population, marked = marked, drawn = drawn] {
+          return draw_hypergeometric(rng, population, marked, drawn);
+        },
+        [&](double k) { return pdf(law, k); });
   }
 }
 
@@ -114,7 +119,8 @@ TEST_CASE("numerics.discrete_samplers: Poisson draws follow the Poisson law") {
     INFO("mean " << mean);
     const boost::math::poisson law(mean);
     const auto [low, high] = window(mean, mean, 0, largest);
-    check_law(low, high, [&, mean = mean] { return draw_poisson(rng, mean); }, [&](double k) { return pdf(law, k); });
+    check_law(
+        low, high, [&, mean = mean] { return draw_poisson(rng, mean); }, [&](double k) { return pdf(law, k); });
   }
 }
 
@@ -253,8 +259,8 @@ TEST_CASE("numerics.discrete_samplers: a seed gives these counts everywhere") {
     drawn.push_back(draw_hypergeometric(rng, 1000000, 300000, 5000));
     drawn.push_back(draw_poisson(rng, 12.5));
   }
-  CHECK(drawn == Counts{292, 6305039473253501, 1545, 10, 283, 6305039386095927, 1470, 12,
-                         300, 6305039511256476, 1494, 10, 279, 6305039455436840, 1477, 12});
+  CHECK(drawn == Counts{292, 6305039473253501, 1545, 10, 283, 6305039386095927, 1470, 12, 300, 6305039511256476, 1494,
+                        10, 279, 6305039455436840, 1477, 12});
 }
 
 TEST_CASE("numerics.discrete_samplers: certain outcomes need no randomness") {

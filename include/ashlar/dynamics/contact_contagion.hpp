@@ -1,13 +1,13 @@
-// The contagion of contagion_simulation.hpp among agents that keep their identity: pairs only along the edges of a contact
-// graph, and quarantine of agents that show symptoms.
+// The contagion of contagion_simulation.hpp among agents that keep their identity: pairs only along the edges of a
+// contact graph, and quarantine of agents that show symptoms.
 //
 //   ContactContagion agents(1000, 5, {.rates = {.beta = 0.5, .gamma = 0.1}}, {.edges = edges, .quarantine = 0.8});
 //   RoundStats round = agents.step(rng);
 //   agents.carries(7), agents.quarantined(7);
 //
-// Pairs of a round: the edges in random order, each taken if both ends are still free; a coin gives the roles. Who is left
-// over is idle. Without edges all agents are paired as in PairwiseContagion. O(agents + edges) a round, six bytes an
-// agent without edges; PairwiseContagion is several times faster where nobody asks who is who.
+// Pairs of a round: the edges in random order, each taken if both ends are still free; a coin gives the roles. Who is
+// left over is idle. Without edges all agents are paired as in PairwiseContagion. O(agents + edges) a round, six bytes
+// an agent without edges; PairwiseContagion is several times faster where nobody asks who is who.
 #pragma once
 
 #include <algorithm>
@@ -92,10 +92,10 @@ class ContactContagion {
       std::array<std::uint32_t, 5> words;
       rng.fill(words);
       detail::PairTally tally;
-      detail::exchange(questioner, answerer,
-                       {transmission(words[0]), recovery(words[1]), recovery(words[2]), symptom_q(words[3]),
-                        symptom_a(words[4])},
-                       agents_.memory_, tally);
+      detail::exchange(
+          questioner, answerer,
+          {transmission(words[0]), recovery(words[1]), recovery(words[2]), symptom_q(words[3]), symptom_a(words[4])},
+          agents_.memory_, tally);
       agents_.states_[q] = static_cast<detail::AgentState>(questioner);
       agents_.states_[a] = static_cast<detail::AgentState>(answerer);
       agents_.add(tally, round);

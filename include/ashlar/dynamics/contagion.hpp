@@ -8,7 +8,8 @@
 //   const ContagionRates rates{.beta = 0.5, .gamma = 0.2};
 //   provably_contained(rates).contained;                     // false: margin -0.1, reproduction number 1.25
 //   plan_defence(rates).purge;                               // 0.25, the least gamma that contains it
-//   extinction_probability(rates, 1);                        // 0.75: most outbreaks from one agent die out all the same
+//   extinction_probability(rates, 1);                        // 0.75: most outbreaks from one agent die out all the
+//   same
 //
 // Each pair has a questioner and an answerer, a role each with probability 1/2; only the questioner passes the item on.
 // Agents may instead hold an album of the last B items received (first in, first out): then an item also leaves by
@@ -72,8 +73,9 @@ inline void check_rounds(std::string_view function, Index rounds) {
 
 /// c_0 .. c_rounds by the recurrence, with the rates of round t from rates_of(t).
 template <class Schedule>
-  requires std::is_invocable_r_v<ContagionRates, Schedule&, Index>
-std::vector<double> mean_field(double c0, Schedule&& rates_of, Index rounds) {
+requires std::is_invocable_r_v<ContagionRates, Schedule&, Index> std::vector<double> mean_field(double c0,
+                                                                                                Schedule&& rates_of,
+                                                                                                Index rounds) {
   detail::check_probability("mean_field", "c0", c0);
   detail::check_rounds("mean_field", rounds);
   std::vector<double> share{c0};
@@ -89,7 +91,8 @@ std::vector<double> mean_field(double c0, Schedule&& rates_of, Index rounds) {
 /// c_0 .. c_rounds by the recurrence.
 inline std::vector<double> mean_field(double c0, const ContagionRates& rates, Index rounds) {
   detail::check_rates("mean_field", rates);
-  return mean_field(c0, [&](Index) { return rates; }, rounds);
+  return mean_field(
+      c0, [&](Index) { return rates; }, rounds);
 }
 
 /// c(t) of the differential equation. With r = beta/2 - gamma and E = (e^(rt) - 1)/r it is
@@ -266,7 +269,9 @@ inline DefencePlan plan_defence(const ContagionRates& rates, int slots = 0) {
   const double stopped = std::max(0.0, 1 - 1 / now.reproduction_number);
   if (slots == 0) return {now, rates.beta / 2, stopped, stopped, 0};
 
-  const auto contained = [&](double gamma, int length) { return rates.beta * detail::carrier_rounds(gamma, length) <= 2; };
+  const auto contained = [&](double gamma, int length) {
+    return rates.beta * detail::carrier_rounds(gamma, length) <= 2;
+  };
   double low = 0, purge = contained(0, slots) ? 0 : 1;  // gamma = 1 contains everything
   for (double middle = purge / 2; low < middle && middle < purge; middle = (low + purge) / 2)
     (contained(middle, slots) ? purge : low) = middle;

@@ -3,7 +3,8 @@
 //
 //   PairwiseContagion agents(1 << 20, 1024, {.rates = {.beta = 0.9, .gamma = 0.2}, .slots = 10});
 //   RoundStats round = agents.step(rng);                    // 1 to 4 random words a pair, no allocation
-//   agents.carriers();                                      // agents.set_rates({...}) between rounds: time-varying rates
+//   agents.carriers();                                      // agents.set_rates({...}) between rounds: time-varying
+//   rates
 //
 // One round, everything decided by the state at its start:
 //   pair the agents at random, one questioner and one answerer a pair; if their number is odd, one stays idle
@@ -11,8 +12,8 @@
 //   albums of B items (slots = B): a carrying questioner retrieves the item with probability beta, a clean item
 //     otherwise; the answerer takes in what was retrieved and drops its oldest item
 //   every agent that carried recovers with probability gamma
-// An album needs no queue: retrieval does not depend on how many copies there are, so the number k of further clean items
-// until the newest copy is pushed out says everything; k = B on receipt of the item, k - 1 on a clean one.
+// An album needs no queue: retrieval does not depend on how many copies there are, so the number k of further clean
+// items until the newest copy is pushed out says everything; k = B on receipt of the item, k - 1 on a clean one.
 //
 // step() takes the last agent that is left, draws its partner among the others, and moves both out of the way: half
 // the random numbers of a shuffle, and what moves is the state itself. So agents have no identity from one step to the
@@ -63,10 +64,10 @@ struct RoundStats {
 
 /// Uniform numbers on [0, 1) that decide one round; something with probability p happens where its number is below p.
 struct RoundDraws {
-  std::span<const double> transmission;         ///< [pairs]
-  std::span<const double> recovery;             ///< [agents]
-  std::span<const double> symptom_questioner;   ///< [pairs], or empty: nobody shows symptoms
-  std::span<const double> symptom_answerer;     ///< likewise
+  std::span<const double> transmission;        ///< [pairs]
+  std::span<const double> recovery;            ///< [agents]
+  std::span<const double> symptom_questioner;  ///< [pairs], or empty: nobody shows symptoms
+  std::span<const double> symptom_answerer;    ///< likewise
 };
 
 namespace detail {
@@ -114,8 +115,8 @@ inline void exchange(std::uint32_t& questioner, std::uint32_t& answerer, const P
   // 0 - x is a mask of all bits where x is 1; x - 1 where x is 0.
   const std::uint32_t countdown = ka - (carries_a & memory.album);
   const std::uint32_t new_q = kq & (coins.recovery_questioner - 1);
-  const std::uint32_t new_a = ((memory.top & (0 - received)) | (countdown & (received - 1))) &
-                              ((carries_a & coins.recovery_answerer) - 1);
+  const std::uint32_t new_a =
+      ((memory.top & (0 - received)) | (countdown & (received - 1))) & ((carries_a & coins.recovery_answerer) - 1);
   const std::uint32_t shows_q = (memory.album ? hit : carries_q) & coins.symptom_questioner;
   const std::uint32_t shows_a = (memory.album ? received : carries_a) & coins.symptom_answerer;
   const std::uint32_t now_carries_q = new_q != 0, now_carries_a = new_a != 0;
@@ -130,7 +131,8 @@ inline void exchange(std::uint32_t& questioner, std::uint32_t& answerer, const P
   tally.symptomatic_questioners += shows_q;
   tally.symptomatic_answerers += shows_a;
   tally.first_carried += (answerer & ~a) / carried_bit & 1;
-  tally.first_symptomatic += ((questioner & ~q) / was_symptomatic_bit & 1) + ((answerer & ~a) / was_symptomatic_bit & 1);
+  tally.first_symptomatic +=
+      ((questioner & ~q) / was_symptomatic_bit & 1) + ((answerer & ~a) / was_symptomatic_bit & 1);
 }
 
 /// Uniform on 0 .. count-1 from the upper 31 bits of a word, drawing further words where that would be biased; count is
@@ -162,8 +164,8 @@ inline void check_group(std::string_view function, std::int64_t population, std:
 struct Agents {
   Agents(std::string_view function, std::int64_t population, std::int64_t initial, const ContagionOptions& options)
       : options_(options), memory_(options.slots) {
-    check_argument(population >= 0 && population <= std::int64_t{1} << 31, function, "population",
-                   "between 0 and 2^31", population);
+    check_argument(population >= 0 && population <= std::int64_t{1} << 31, function, "population", "between 0 and 2^31",
+                   population);
     check_rates(function, options.rates);
     check_argument(options.slots >= 0 && options.slots <= 255, function, "slots", "between 0 and 255", options.slots);
     check_group(function, population, initial, options);
@@ -222,8 +224,9 @@ struct Agents {
 
 }  // namespace detail
 
-/// Rearranges the agents so that pair k is (agents[2k], agents[2k+1]), questioner first: every pairing with every choice
-/// of roles equally likely. If their number is odd, the last one is idle. At most 2^31 agents; one random word a pair.
+/// Rearranges the agents so that pair k is (agents[2k], agents[2k+1]), questioner first: every pairing with every
+/// choice of roles equally likely. If their number is odd, the last one is idle. At most 2^31 agents; one random word a
+/// pair.
 template <class T>
 void random_pairing(std::span<T> agents, Rng& rng) {
   require(agents.size() <= std::size_t{1} << 31, "random_pairing", "at most 2^31 agents can be paired, got ",
@@ -245,8 +248,8 @@ void random_pairing(std::span<T> agents, Rng& rng) {
 
 namespace reference {
 
-/// One round on albums as they are: bit j of masks[i] says that slot j of agent i, 0 the newest, holds the item. 64 slots
-/// at most; slots = 0: one bit an agent. Pair k is (pairing[2k], pairing[2k+1]). symptomatic[i] is set to 0 or 1.
+/// One round on albums as they are: bit j of masks[i] says that slot j of agent i, 0 the newest, holds the item. 64
+/// slots at most; slots = 0: one bit an agent. Pair k is (pairing[2k], pairing[2k+1]). symptomatic[i] is set to 0 or 1.
 inline RoundStats contagion_round(std::span<std::uint64_t> masks, const ContagionRates& rates, int slots,
                                   std::span<const std::uint32_t> pairing, const RoundDraws& draws,
                                   std::span<std::uint8_t> symptomatic) {
@@ -319,19 +322,19 @@ class PairwiseContagion {
     }
     while (left > 0) {
       const std::uint32_t pairs = std::min(block_pairs, left / 2);
-      agents_.add(recovery ? symptoms ? block<true, true>(rng, left, pairs, coins)
-                                      : block<true, false>(rng, left, pairs, coins)
-                           : symptoms ? block<false, true>(rng, left, pairs, coins)
-                                      : block<false, false>(rng, left, pairs, coins),
-                  round);
+      agents_.add(
+          recovery ? symptoms ? block<true, true>(rng, left, pairs, coins) : block<true, false>(rng, left, pairs, coins)
+          : symptoms ? block<false, true>(rng, left, pairs, coins)
+                     : block<false, false>(rng, left, pairs, coins),
+          round);
       left -= 2 * pairs;
     }
     agents_.finish(&rng, round);
     return round;
   }
 
-  /// One round with everything random given. pairing: every agent once, pair k is (pairing[2k], pairing[2k+1]), the last
-  /// of an odd number idle. Agents keep their places. No imports.
+  /// One round with everything random given. pairing: every agent once, pair k is (pairing[2k], pairing[2k+1]), the
+  /// last of an odd number idle. Agents keep their places. No imports.
   RoundStats step_with(std::span<const std::uint32_t> pairing, const RoundDraws& draws) {
     check(pairing, draws);
     const ContagionRates& rates = agents_.options_.rates;
@@ -358,7 +361,8 @@ class PairwiseContagion {
     return round;
   }
 
-  /// Clean items that agent `i` may still receive before it is clean, plus one; 0: it is clean. One bit an agent: 0 or 1.
+  /// Clean items that agent `i` may still receive before it is clean, plus one; 0: it is clean. One bit an agent: 0
+  /// or 1.
   int remaining(Index i) const { return state(i) & static_cast<int>(detail::album_mask); }
   bool carries(Index i) const { return remaining(i) != 0; }
   /// In the last round.

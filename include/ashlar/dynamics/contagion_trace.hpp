@@ -99,9 +99,8 @@ inline ContagionRates observed_rates(const RoundStats& round, bool albums) {
 
 /// Run i of make() with stream i of rng.
 template <class Make>
-  requires ContagionModel<std::invoke_result_t<Make&>>
-std::vector<Trace> simulate_runs(Index runs, Index rounds, const Rng& rng, Make make,
-                                 const RateSchedule& schedule = {}) {
+requires ContagionModel<std::invoke_result_t<Make&>> std::vector<Trace> simulate_runs(
+    Index runs, Index rounds, const Rng& rng, Make make, const RateSchedule& schedule = {}) {
   check_argument(runs >= 0, "simulate_runs", "runs", "not negative", runs);
   detail::check_rounds("simulate_runs", rounds);
   std::vector<Trace> traces(static_cast<std::size_t>(runs));

@@ -1,6 +1,6 @@
 // The contagion of contagion_simulation.hpp without its agents: they are exchangeable, so the number of carriers (with
-// albums: the number of agents for each k) is a Markov chain of its own, and is drawn exactly. A round costs the same for
-// a thousand agents and for 2^53.
+// albums: the number of agents for each k) is a Markov chain of its own, and is drawn exactly. A round costs the same
+// for a thousand agents and for 2^53.
 //
 //   CountChain chain(1'000'000'000, 1, {.rates = {.beta = 0.9, .gamma = 0.2}});
 //   AlbumCountChain albums(1'000'000'000, 1, {.rates = {.beta = 0.9, .gamma = 0.2}, .slots = 10});
@@ -11,8 +11,8 @@
 //   ka ~ Hypergeometric(N - h, C - kq, h)    carrying answerers
 //   x  ~ Hypergeometric(h, h - ka, kq)       carrying questioners that face a clean answerer
 //   C' = C + Binomial(x, beta) - Binomial(C, gamma)
-// and with albums the multivariate form of the same, O(slots) a round. What is not drawn is who: no share of agents that
-// ever carried.
+// and with albums the multivariate form of the same, O(slots) a round. What is not drawn is who: no share of agents
+// that ever carried.
 #pragma once
 
 #include <algorithm>

@@ -31,11 +31,11 @@ namespace detail {
 
 /// log n! - (n + 1/2) log n + n - log(2 pi)/2 for n >= 1, to 1e-16.
 inline double stirling_error(double n) {
-  static constexpr double exact[] = {
-      0.08106146679532725822,   0.041340695955409294094, 0.027677925684998339149, 0.020790672103765093112,
-      0.016644691189821192163,  0.013876128823070747999, 0.011896709945891770095, 0.010411265261972096497,
-      0.0092554621827127329177, 0.008330563433362871257, 0.007573675487951840795, 0.006942840107209529866,
-      0.0064089941880042070684, 0.005951370112758847736, 0.005554733551962801371};
+  static constexpr double exact[] = {0.08106146679532725822,   0.041340695955409294094, 0.027677925684998339149,
+                                     0.020790672103765093112,  0.016644691189821192163, 0.013876128823070747999,
+                                     0.011896709945891770095,  0.010411265261972096497, 0.0092554621827127329177,
+                                     0.008330563433362871257,  0.007573675487951840795, 0.006942840107209529866,
+                                     0.0064089941880042070684, 0.005951370112758847736, 0.005554733551962801371};
   if (n < 16) return exact[static_cast<int>(n) - 1];
   static constexpr double series[] = {1. / 12, -1. / 360, 1. / 1260, -1. / 1680, 1. / 1188};
   return ashlar::detail::polynomial(series, 1 / (n * n)) / n;
@@ -84,8 +84,8 @@ inline double hat_width(double variance) {
   return slope * std::sqrt(variance + 0.5) + offset;
 }
 
-/// Draws k in low .. high with probability proportional to exp(log_f(k, k - mean)), whose mode is at floor(mean), or one
-/// above it where `rises(floor(mean))` says that f is larger there.
+/// Draws k in low .. high with probability proportional to exp(log_f(k, k - mean)), whose mode is at floor(mean), or
+/// one above it where `rises(floor(mean))` says that f is larger there.
 template <class LogF, class Rises>
 std::int64_t ratio_of_uniforms(Rng& rng, Mean mean, double variance, std::int64_t low, std::int64_t high, LogF log_f,
                                Rises rises) {
@@ -154,8 +154,8 @@ inline std::int64_t draw_hypergeometric(Rng& rng, std::int64_t population, std::
       [&](double k) { return (rows - k) * (columns - k) > (k + 1) * (corner + k + 1); });
 }
 
-/// How many of `drawn` taken without replacement are of each kind; counts[i] there are of kind i, at most 2^53 together.
-/// `taken` has the length of `counts` and may be the same memory. One hypergeometric draw a kind.
+/// How many of `drawn` taken without replacement are of each kind; counts[i] there are of kind i, at most 2^53
+/// together. `taken` has the length of `counts` and may be the same memory. One hypergeometric draw a kind.
 inline void draw_multivariate_hypergeometric(Rng& rng, std::span<const std::int64_t> counts, std::int64_t drawn,
                                              std::span<std::int64_t> taken) {
   constexpr auto function = "draw_multivariate_hypergeometric";
