@@ -1,0 +1,8 @@
+// Dynamics: every block of ashlar/dynamics/.
+#pragma once
+
+#include "ashlar/dynamics/contact_contagion.hpp"
+#include "ashlar/dynamics/contagion.hpp"
+#include "ashlar/dynamics/contagion_simulation.hpp"
+#include "ashlar/dynamics/contagion_trace.hpp"
+#include "ashlar/dynamics/count_chain.hpp"
