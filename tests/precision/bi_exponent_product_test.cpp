@@ -74,7 +74,7 @@ TEST_CASE("precision.bi_exponent_product: the definition is the product of the d
 }
 
 TEST_CASE("precision.bi_exponent_product: the shift form equals the four sums exactly") {
-  for (const std::uint64_t seed : {1, 2, 3}) {
+  for (const std::uint64_t seed : {1u, 2u, 3u}) {
     INFO("seed " << seed);
     Rng rng(seed);
     // thresholds that leave groups empty on either side

@@ -125,7 +125,7 @@ TEST_CASE("precision.bi_exponent: adaptive thresholds match the fixtures") {
 
 template <class F, class T>
 void fast_equals_reference() {
-  for (const std::uint64_t seed : {1, 2}) {
+  for (const std::uint64_t seed : {1u, 2u}) {
     INFO("seed " << seed << ", block " << F::block << ", M " << F::magnitude_bits << ", E " << F::exponent_bits);
     Rng rng(seed);
     for (const Index cols : {1, 15, 16, 17, 130, 300}) {
@@ -173,7 +173,7 @@ TEST_CASE("precision.bi_exponent: half and bfloat16 sources and strided views gi
 }
 
 TEST_CASE("precision.bi_exponent: decoding a decoded matrix again changes nothing") {
-  for (const std::uint64_t seed : {1, 2, 3}) {
+  for (const std::uint64_t seed : {1u, 2u, 3u}) {
     INFO("seed " << seed);
     Rng rng(seed);
     const auto x = activations<double>(rng, 64, 256);

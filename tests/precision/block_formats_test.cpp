@@ -117,7 +117,7 @@ TEST_CASE("precision.block_formats: integer groups match the fixtures") {
 template <class F>
 void fast_equals_reference(const std::string& name) {
   INFO(name);
-  for (const std::uint64_t seed : {1, 2}) {
+  for (const std::uint64_t seed : {1u, 2u}) {
     INFO("seed " << seed);
     Rng rng(seed);
     for (const Index cols : {1, 31, 32, 200}) {

@@ -63,7 +63,7 @@ TEST_CASE("precision.threshold_search: candidates include no outliers only where
 }
 
 TEST_CASE("precision.threshold_search: the best of all powers of two is never worse than block floating point") {
-  for (const std::uint64_t seed : {1, 2, 3}) {
+  for (const std::uint64_t seed : {1u, 2u, 3u}) {
     INFO("seed " << seed);
     Rng rng(seed);
     Matrix<double> x = normal_matrix<double>(rng, 32, 64);
@@ -146,7 +146,7 @@ TEST_CASE("precision.threshold_search: the surrogate interpolates and its expect
 }
 
 TEST_CASE("precision.threshold_search: a smooth valley is found to a hundredth of its width") {
-  for (const std::uint64_t seed : {1, 2, 3}) {
+  for (const std::uint64_t seed : {1u, 2u, 3u}) {
     INFO("seed " << seed);
     Rng rng(seed);
     const auto valley = [](double t) { return 1 + std::pow(std::log2(t) - 3.3, 2); };

@@ -37,9 +37,10 @@ struct DeviceBiExponent {
             &exponents(row, b * F::exponent_bytes)};
   }
 
-  template <class From = Byte>
-    requires(!std::is_const_v<From>)
-  operator DeviceBiExponent<F, const std::uint8_t>() const {
+  /// Adds const.
+  template <class To>
+    requires(std::is_same_v<To, DeviceBiExponent<F, const std::uint8_t>> && !std::is_const_v<Byte>)
+  operator To() const {
     return {elements, selectors, exponents, cols};
   }
 };

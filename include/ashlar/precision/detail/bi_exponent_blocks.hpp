@@ -88,7 +88,7 @@ constexpr bool encode_block(const T* x, T threshold, std::uint8_t* elements, std
   for (int i = 0; i < n; ++i) q[i] = static_cast<std::int16_t>(round_magnitude<R>(scaled[i], F::max_magnitude));
   std::uint8_t code[n];
   for (int i = 0; i < n; ++i)
-    code[i] = static_cast<std::uint8_t>(q[i] | ((x[i] < 0) & (q[i] > 0) ? F::sign_code : 0));
+    code[i] = static_cast<std::uint8_t>(q[i] | (((x[i] < 0) & (q[i] > 0)) ? F::sign_code : 0));
   if constexpr (F::magnitude_bits <= 3) {
     for (int j = 0; j < n / 2; ++j) elements[j] = static_cast<std::uint8_t>(code[2 * j] | code[2 * j + 1] << 4);
     if constexpr (n % 2 == 1) elements[n / 2] = code[n - 1];
