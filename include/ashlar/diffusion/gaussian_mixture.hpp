@@ -71,6 +71,16 @@ struct Covariance {
   }
 };
 
+/// What time does to an eigenvalue of a covariance: a^2 lambda + 1 - a^2, the latter without cancellation.
+class ForwardVariance {
+ public:
+  explicit ForwardVariance(double t) : kept_(std::exp(-2 * t)), noise_(-std::expm1(-2 * t)) {}
+  double operator()(double eigenvalue) const { return kept_ * eigenvalue + noise_; }
+
+ private:
+  double kept_, noise_;
+};
+
 class GaussianMixture;
 
 /// The mixture at one time: constants of its densities, and the densities and scores of one point.
@@ -125,24 +135,35 @@ class GaussianMixture {
 
   /// Throws InvalidArgument for t < 0, and for t = 0 where a covariance is singular.
   MixtureAtTime at(double t, std::string_view function = "GaussianMixture::at") const {
-    check_argument(t >= 0 && std::isfinite(t), function, "t", "at least 0 and finite", t);
+    check_time(function, t);
+    const ForwardVariance variance(t);
     MixtureAtTime at;
     at.mixture_ = this;
     at.signal_ = std::exp(-t);
-    const double kept = std::exp(-2 * t), noise = -std::expm1(-2 * t);
     at.variances_.resize(classes(), dim());
     at.log_constants_.resize(classes());
     for (Index c = 0; c < classes(); ++c) {
-      double logs = static_cast<double>(dim()) * std::log(2 * std::numbers::pi);
-      for (Index j = 0; j < dim(); ++j) {
-        const double variance = kept * eigenvalue(c, j) + noise;
-        require(variance > 0, function, "the covariance of class ", c, " is singular, so t must be positive, got ", t);
-        at.variances_(c, j) = variance;
-        logs += std::log(variance);
-      }
-      at.log_constants_[c] = -logs / 2;
+      for (Index j = 0; j < dim(); ++j) at.variances_(c, j) = variance(eigenvalue(c, j));
+      at.log_constants_[c] = log_constant(c, variance);
     }
     return at;
+  }
+
+  /// log N(x; a mu_c, S_c) where it is largest.
+  double log_constant(Index c, const ForwardVariance& variance) const {
+    double logs = static_cast<double>(dim()) * std::log(2 * std::numbers::pi);
+    for (Index j = 0; j < dim(); ++j) logs += std::log(variance(eigenvalue(c, j)));
+    return -logs / 2;
+  }
+
+  /// Throws as at(t) does, with `function` in the message.
+  void check_time(std::string_view function, double t) const {
+    check_argument(t >= 0 && std::isfinite(t), function, "t", "at least 0 and finite", t);
+    const ForwardVariance variance(t);
+    for (Index c = 0; c < classes(); ++c)
+      for (Index j = 0; j < dim(); ++j)
+        require(variance(eigenvalue(c, j)) > 0, function, "the covariance of class ", c,
+                " is singular, so t must be positive, got ", t);
   }
 
   // Points x: [N, d], float or double, finite. All throw InvalidArgument for other shapes, and as at(t).
@@ -294,9 +315,9 @@ class GaussianMixture {
 
   template <class Row>
   void draw(Index label, Rng& rng, double t, Row row) const {
-    const double kept = std::exp(-2 * t), noise = -std::expm1(-2 * t);
+    const ForwardVariance variance(t);
     Vector<double> z(dim());
-    for (Index j = 0; j < dim(); ++j) z[j] = std::sqrt(kept * eigenvalue(label, j) + noise) * rng.normal();
+    for (Index j = 0; j < dim(); ++j) z[j] = std::sqrt(variance(eigenvalue(label, j))) * rng.normal();
     if (kind_ == CovarianceKind::full) z = (eigenvectors(label) * z).eval();
     row = std::exp(-t) * means_.row(label) + z.transpose();
   }

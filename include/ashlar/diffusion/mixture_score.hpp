@@ -85,14 +85,14 @@ class MixtureScore {
     padded_classes_ = linalg::round_up(active(), linalg::tile_rows);
     means_ = Matrix<T>::Zero(padded_classes_, padded_dim_);
     for (Index k = 0; k < active(); ++k)
-      means_.row(k).head(dim()) = mixture_.means().row(active_[static_cast<std::size_t>(k)]).template cast<T>();
+      means_.row(k).head(dim()) = mixture_.means().row(class_of(k)).template cast<T>();
     if (rotated_) {
       const Index matrices = mixture_.common_covariance() ? 1 : active();
       rotations_ = Matrix<T>::Zero(matrices * padded_dim_, padded_dim_);
-      rotated_means_ = Matrix<T>::Zero(active(), padded_dim_);
+      rotated_means_ = Matrix<double>::Zero(active(), padded_dim_);
       for (Index k = 0; k < active(); ++k) {
-        const Index c = active_[static_cast<std::size_t>(k)];
-        rotated_means_.row(k).head(dim()) = (mixture_.means().row(c) * mixture_.eigenvectors(c)).template cast<T>();
+        const Index c = class_of(k);
+        rotated_means_.row(k).head(dim()) = mixture_.means().row(c) * mixture_.eigenvectors(c);
         if (k < matrices)
           rotations_.block(k * padded_dim_, 0, dim(), dim()) = mixture_.eigenvectors(c).template cast<T>();
       }
@@ -156,32 +156,36 @@ class MixtureScore {
   /// Constants of a time, for all samples.
   Index slice_size() const { return linear_ ? fixed + active() : fixed + active() * (2 + 2 * padded_dim_); }
   void prepare(std::string_view function, double t, T* slice) const {
-    const MixtureAtTime at = mixture_.at(t, function);
-    const double factor = guidance_.factor(t);
+    mixture_.check_time(function, t);
+    const double factor = guidance_.factor(t), a = std::exp(-t);
     check_argument(std::isfinite(factor), function, "the schedule", "finite", factor);
+    const ForwardVariance variance(t);
     slice[0] = static_cast<T>(factor);
+    if (linear_) {
+      const double v = variance(mixture_.eigenvalue(0, 0));
+      slice[1] = static_cast<T>(1 / v);
+      slice[2] = static_cast<T>(a / v);
+      slice[3] = static_cast<T>(static_cast<double>(dim()) / v);
+      // log q_c up to what all classes share: a / v <mu_c, x> + log w_c - a^2 |mu_c|^2 / (2 v)
+      for (Index k = 0; k < active(); ++k)
+        slice[fixed + k] = static_cast<T>(std::log(mixture_.weights()[class_of(k)]) -
+                                          a * a * mixture_.means().row(class_of(k)).squaredNorm() / (2 * v));
+      return;
+    }
     for (Index k = 0; k < active(); ++k) {
-      const Index c = active_[static_cast<std::size_t>(k)];
-      const double constant = std::log(mixture_.weights()[c]) + at.log_constant(c);
-      if (linear_) {
-        // log q_c up to what all classes share: a / v <mu_c, x> + log w_c - a^2 |mu_c|^2 / (2 v)
-        const double v = at.variance(c, 0), a = at.signal();
-        slice[1] = static_cast<T>(1 / v);
-        slice[2] = static_cast<T>(a / v);
-        slice[3] = static_cast<T>(static_cast<double>(dim()) / v);
-        slice[fixed + k] =
-            static_cast<T>(std::log(mixture_.weights()[c]) - a * a * mixture_.means().row(c).squaredNorm() / (2 * v));
-      } else {
-        T* const own = slice + fixed + k * (2 + 2 * padded_dim_);
-        own[0] = static_cast<T>(constant);
-        own[1] = static_cast<T>(at.precision_trace(c));
-        for (Index j = 0; j < padded_dim_; ++j) {
-          const bool real = j < dim();
-          const double mean = !real ? 0 : rotated_ ? static_cast<double>(rotated_means_(k, j)) : mixture_.means()(c, j);
-          own[2 + j] = static_cast<T>(at.signal() * mean);
-          own[2 + padded_dim_ + j] = real ? static_cast<T>(1 / at.variance(c, j)) : T(0);
-        }
+      const Index c = class_of(k);
+      T* const own = slice + fixed + k * (2 + 2 * padded_dim_);
+      double trace = 0;
+      for (Index j = 0; j < padded_dim_; ++j) {
+        const bool real = j < dim();
+        const double precision = real ? 1 / variance(mixture_.eigenvalue(c, j)) : 0;
+        const double mean = !real ? 0 : rotated_ ? rotated_means_(k, j) : mixture_.means()(c, j);
+        trace += precision;
+        own[2 + j] = static_cast<T>(a * mean);
+        own[2 + padded_dim_ + j] = static_cast<T>(precision);
       }
+      own[0] = static_cast<T>(std::log(mixture_.weights()[c]) + mixture_.log_constant(c, variance));
+      own[1] = static_cast<T>(trace);
     }
   }
 
@@ -229,6 +233,7 @@ class MixtureScore {
     check_argument(std::isfinite(strength), function, "strength", "finite", strength);
   }
   Index active() const { return static_cast<Index>(active_.size()); }
+  Index class_of(Index k) const { return active_[static_cast<std::size_t>(k)]; }
 
   /// out_j = a / v ((1 + eta) mu_y - eta m)_j - x_j / v, m the mean of the means; with the divergence from
   /// spread = sum_c q_c |mu_c - m|^2.
@@ -377,7 +382,7 @@ class MixtureScore {
     for (Index k = 0; k < active(); ++k) {
       const T* const constants = slice + fixed + k * (2 + 2 * padded_dim_);
       class_score(k, constants, x, z, s, logit);
-      const V class_trace(constants[1]), number(static_cast<T>(active_[static_cast<std::size_t>(k)]));
+      const V class_trace(constants[1]), number(static_cast<T>(class_of(k)));
       for (Index i = 0; i < block_samples; i += width) {
         V gain(T(1)), rest(T(0));  // r and 1 - r, neither by subtraction
         if (k == 0) {
@@ -465,8 +470,9 @@ class MixtureScore {
   bool linear_ = false;        ///< one isotropic covariance: log q is linear in x
   bool rotated_ = false;
   Index padded_dim_ = 0, padded_classes_ = 0;
-  Matrix<T> means_;                      ///< [padded classes, padded dim], active classes first
-  Matrix<T> rotations_, rotated_means_;  ///< eigenvectors of the classes below one another; means in their bases
+  Matrix<T> means_;               ///< [padded classes, padded dim], active classes first
+  Matrix<T> rotations_;           ///< eigenvectors of the classes below one another
+  Matrix<double> rotated_means_;  ///< means in those bases
 };
 
 /// out = s_eta at x, and its divergence [N] unless that is empty. x, out: [N, d], float or double. label and strength:
