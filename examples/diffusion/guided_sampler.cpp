@@ -6,9 +6,8 @@
 // 3. Both hold for discretised samplers with short steps.
 // 4. With steps too long for its strength, guidance to the middle one of three components splits it in two.
 // 5. Without a condition on the means guidance can lower confidence.
-// 6. Not of the paper: guiding at high noise alone gives diversity back. The score here is one a user
-// brings,
-//    two functions as two heads of a network, made one by classifier_free.
+// 6. Not of the paper: guiding at high noise alone gives diversity back. The score here is one a user brings, two
+//    functions as two heads of a network, made one by classifier_free.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>

@@ -77,7 +77,7 @@ TEST_CASE("numerics.normals: an array in parts of whole blocks is the array in o
 }
 
 TEST_CASE("numerics.normals: the generator moves on by whole blocks and a shorter array begins alike") {
-  for (const std::size_t count : {0, 1, 31, 32, 33, 100}) {
+  for (const std::size_t count : {0u, 1u, 31u, 32u, 33u, 100u}) {
     Rng rng(9), other(9);
     const auto z = draw(rng, count), longer = draw(other, 128);
     CHECK(rng.position() == normals_words(static_cast<Index>(count)));
