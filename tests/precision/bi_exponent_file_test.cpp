@@ -16,7 +16,7 @@ using test::message_of;
 /// Normal numbers with outlier columns, and a zero row.
 Matrix<float> activations(Rng& rng, Index rows, Index cols) {
   Matrix<float> x = normal_matrix<float>(rng, rows, cols);
-  for (Index j = 5; j < cols; j += 23) x.col(j) *= 40;
+  for (Index j = 5; j < cols && rows > 0; j += 23) x.col(j) *= 40;
   if (rows > 3) x.row(3).setZero();
   return x;
 }
