@@ -224,7 +224,7 @@ void multiply_panels(Portable, const Panel<Sum>& a, const Panel<Sum>& w, Index b
 }
 
 #if defined(ASHLAR_BI_EXPONENT_VNNI)
-struct Lanes {
+struct ProductLanes {
   using Integer = __m512i;
   using Float = __m512;
   static constexpr Index size = 16;
@@ -242,7 +242,7 @@ struct Lanes {
   }
 };
 #elif defined(ASHLAR_BI_EXPONENT_FMA)
-struct Lanes {
+struct ProductLanes {
   using Integer = __m256i;
   using Float = __m256;
   static constexpr Index size = 8;
@@ -270,38 +270,38 @@ struct Lanes {
 /// integer and a power of two is exact, so the fused multiply-add rounds as the portable form does.
 inline void multiply_panels(Native, const Panel<float>& a, const Panel<float>& w, Index blocks, Index pairs, float* c) {
   constexpr int rows = panel_rows_a;
-  for (Index column = 0; column < panel_rows_w; column += 2 * Lanes::size) {
-    Lanes::Float total[rows][2];
-    for (auto& row : total) row[0] = row[1] = Lanes::zero_float();
+  for (Index column = 0; column < panel_rows_w; column += 2 * ProductLanes::size) {
+    ProductLanes::Float total[rows][2];
+    for (auto& row : total) row[0] = row[1] = ProductLanes::zero_float();
     for (Index b = 0; b < blocks; ++b)
       for (Index ea = a.first[static_cast<std::size_t>(b)]; ea < a.first[static_cast<std::size_t>(b + 1)]; ++ea)
         for (Index ew = w.first[static_cast<std::size_t>(b)]; ew < w.first[static_cast<std::size_t>(b + 1)]; ++ew) {
           const std::int16_t* left = a.values.data() + ea * pairs * panel_rows_a * 2;
           const std::int16_t* right = w.values.data() + (ew * pairs * panel_rows_w + column) * 2;
-          Lanes::Integer sum[rows][2];
-          for (auto& row : sum) row[0] = row[1] = Lanes::zero();
+          ProductLanes::Integer sum[rows][2];
+          for (auto& row : sum) row[0] = row[1] = ProductLanes::zero();
           for (Index p = 0; p < pairs; ++p) {
-            const auto w0 = Lanes::load(right + p * panel_rows_w * 2);
-            const auto w1 = Lanes::load(right + p * panel_rows_w * 2 + 2 * Lanes::size);
+            const auto w0 = ProductLanes::load(right + p * panel_rows_w * 2);
+            const auto w1 = ProductLanes::load(right + p * panel_rows_w * 2 + 2 * ProductLanes::size);
             for (int i = 0; i < rows; ++i) {
               std::int32_t pair;
               std::memcpy(&pair, left + (p * panel_rows_a + i) * 2, 4);
-              const auto l = Lanes::broadcast(pair);
-              Lanes::add_products(sum[i][0], l, w0);
-              Lanes::add_products(sum[i][1], l, w1);
+              const auto l = ProductLanes::broadcast(pair);
+              ProductLanes::add_products(sum[i][0], l, w0);
+              ProductLanes::add_products(sum[i][1], l, w1);
             }
           }
-          const auto u0 = Lanes::load(w.units.data() + ew * panel_rows_w + column);
-          const auto u1 = Lanes::load(w.units.data() + ew * panel_rows_w + column + Lanes::size);
+          const auto u0 = ProductLanes::load(w.units.data() + ew * panel_rows_w + column);
+          const auto u1 = ProductLanes::load(w.units.data() + ew * panel_rows_w + column + ProductLanes::size);
           for (int i = 0; i < rows; ++i) {
-            const auto u = Lanes::broadcast(a.units[static_cast<std::size_t>(ea * panel_rows_a + i)]);
-            Lanes::add_scaled(total[i][0], sum[i][0], Lanes::multiply(u, u0));
-            Lanes::add_scaled(total[i][1], sum[i][1], Lanes::multiply(u, u1));
+            const auto u = ProductLanes::broadcast(a.units[static_cast<std::size_t>(ea * panel_rows_a + i)]);
+            ProductLanes::add_scaled(total[i][0], sum[i][0], ProductLanes::multiply(u, u0));
+            ProductLanes::add_scaled(total[i][1], sum[i][1], ProductLanes::multiply(u, u1));
           }
         }
     for (int i = 0; i < rows; ++i) {
-      Lanes::store(c + i * panel_rows_w + column, total[i][0]);
-      Lanes::store(c + i * panel_rows_w + column + Lanes::size, total[i][1]);
+      ProductLanes::store(c + i * panel_rows_w + column, total[i][0]);
+      ProductLanes::store(c + i * panel_rows_w + column + ProductLanes::size, total[i][1]);
     }
   }
 }
