@@ -64,10 +64,11 @@ TEST_CASE("diffusion.guidance: a score without a divergence cannot give one") {
   };
   using Without = decltype(classifier_free(zero, both, {}));
   using With = decltype(classifier_free(both, both, {}));
-  static_assert(ScoreFunction<Without, float> && !ScoreWithDivergence<Without, float>);
-  static_assert(ScoreFunction<With, float> && ScoreWithDivergence<With, float>);
-  static_assert(!ScoreFunction<int, float>);
-  SUCCEED();
+  STATIC_REQUIRE(ScoreFunction<Without, float>);
+  STATIC_REQUIRE(!ScoreWithDivergence<Without, float>);
+  STATIC_REQUIRE(ScoreFunction<With, float>);
+  STATIC_REQUIRE(ScoreWithDivergence<With, float>);
+  STATIC_REQUIRE(!ScoreFunction<int, float>);
 }
 
 TEST_CASE("diffusion.guidance: a schedule multiplies the strength and an interval switches it") {

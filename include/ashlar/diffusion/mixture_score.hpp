@@ -252,33 +252,39 @@ class MixtureScore {
   void linear_in_registers(const T* slice, const T* context, const T* x, T* out, bool wants_divergence,
                            T* scratch) const {
     const Index classes = active();
+    T* const largest = scratch + padded_classes_ * block_samples;
     for (Index i = 0; i < block_samples; i += width) {
-      V point[D], mean[D];
-      for (int j = 0; j < D; ++j) point[j] = simd::load(x + j * block_samples + i), mean[j] = V(T(0));
-      const Finish f = finish(slice, context, i);
       V scaled[D];
-      for (int j = 0; j < D; ++j) scaled[j] = point[j] * f.slope;
-      V largest(-std::numeric_limits<T>::infinity());
+      for (int j = 0; j < D; ++j) scaled[j] = simd::load(x + j * block_samples + i) * V(slice[2]);
+      V most(-std::numeric_limits<T>::infinity());
       for (Index k = 0; k < classes; ++k) {
-        const T* const mu = means_.data() + k * padded_dim_;
         V logit(slice[fixed + k]);
-        for (int j = 0; j < D; ++j) logit = simd::fma(scaled[j], V(mu[j]), logit);
-        simd::store(scratch + k * width, logit);
-        largest = simd::max(largest, logit);
+        for (int j = 0; j < D; ++j) logit = simd::fma(scaled[j], V(means_.data()[k * padded_dim_ + j]), logit);
+        simd::store(scratch + k * block_samples + i, logit);
+        most = simd::max(most, logit);
       }
-      V sum(T(0));
+      simd::store(largest + i, most);
+    }
+    // A pass of its own: few classes after one another would wait for each exponential.
+    for (Index k = 0; k < classes; ++k) {
+      T* const row = scratch + k * block_samples;
+      for (Index i = 0; i < block_samples; i += width)
+        simd::store(row + i, simd::exp(simd::load(row + i) - simd::load(largest + i)));
+    }
+    for (Index i = 0; i < block_samples; i += width) {
+      const Finish f = finish(slice, context, i);
+      V sum(T(0)), mean[D];
+      for (int j = 0; j < D; ++j) mean[j] = V(T(0));
       for (Index k = 0; k < classes; ++k) {
-        const T* const mu = means_.data() + k * padded_dim_;
-        const V weight = simd::exp(simd::load(scratch + k * width) - largest);
+        const V weight = simd::load(scratch + k * block_samples + i);
         sum += weight;
-        for (int j = 0; j < D; ++j) mean[j] = simd::fma(weight, V(mu[j]), mean[j]);
-        if (wants_divergence) simd::store(scratch + k * width, weight);
+        for (int j = 0; j < D; ++j) mean[j] = simd::fma(weight, V(means_.data()[k * padded_dim_ + j]), mean[j]);
       }
       const V normaliser = V(T(1)) / sum;
       for (int j = 0; j < D; ++j) {
         mean[j] *= normaliser;
-        const V target = simd::load(context + (1 + j) * block_samples + i);
-        simd::store(out + j * block_samples + i, f.score(point[j], target, mean[j]));
+        const Index at = j * block_samples + i;
+        simd::store(out + at, f.score(simd::load(x + at), simd::load(context + block_samples + at), mean[j]));
       }
       if (!wants_divergence) continue;
       V spread(T(0));
@@ -288,7 +294,7 @@ class MixtureScore {
           const V gap = V(means_.data()[k * padded_dim_ + j]) - mean[j];
           squared = simd::fma(gap, gap, squared);
         }
-        spread = simd::fma(simd::load(scratch + k * width), squared, spread);
+        spread = simd::fma(simd::load(scratch + k * block_samples + i), squared, spread);
       }
       simd::store(out + D * block_samples + i, f.divergence(spread * normaliser));
     }

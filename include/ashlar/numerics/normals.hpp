@@ -102,19 +102,18 @@ constexpr std::uint64_t normals_words(Index count) {
 template <Real T>
 void fill_normals(Rng& rng, std::span<T> out) {
   constexpr auto block = static_cast<Index>(detail::philox_words);
+  constexpr Index chunk = 8 * block;  // so long that the constants of the quantile are loaded once for many numbers
   const std::uint64_t first = (rng.position() + 3) / 4;
   const auto count = static_cast<Index>(out.size());
-  std::uint32_t words[detail::philox_words];
-  float numbers[detail::philox_words];
-  for (Index i = 0; i < count; i += block) {
-    detail::philox_block(rng.seed(), rng.stream(), first + static_cast<std::uint64_t>(i) / 4, words);
-    for (Index j = 0; j < block; j += simd::width<float>)
+  std::uint32_t words[static_cast<std::size_t>(chunk)];
+  float numbers[static_cast<std::size_t>(chunk)];
+  for (Index i = 0; i < count; i += chunk) {
+    const Index end = std::min(chunk, count - i), padded = static_cast<Index>(normals_words(end));
+    for (Index j = 0; j < padded; j += block)
+      detail::philox_block(rng.seed(), rng.stream(), first + static_cast<std::uint64_t>(i + j) / 4, words + j);
+    for (Index j = 0; j < padded; j += simd::width<float>)
       simd::store(numbers + j, detail::normal_of_words(simd::load_bits(words + j)));
-    const Index end = std::min(block, count - i);
-    if (end == block)
-      for (Index j = 0; j < block; ++j) out.data()[i + j] = static_cast<T>(numbers[j]);
-    else
-      for (Index j = 0; j < end; ++j) out.data()[i + j] = static_cast<T>(numbers[j]);
+    for (Index j = 0; j < end; ++j) out.data()[i + j] = static_cast<T>(numbers[j]);
   }
   rng = Rng(rng.seed(), rng.stream(), 4 * first + normals_words(count));
 }
