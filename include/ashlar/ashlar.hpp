@@ -9,6 +9,7 @@
 #include "ashlar/core/error.hpp"
 #include "ashlar/core/parallel.hpp"
 #include "ashlar/core/random.hpp"
+#include "ashlar/core/random_lanes.hpp"
 #include "ashlar/core/scalar.hpp"
 #include "ashlar/core/simd.hpp"
 #include "ashlar/core/tensor.hpp"

@@ -51,19 +51,6 @@ TEST_CASE("core.random: the first numbers of every distribution are the document
   for (const std::uint32_t expected : {0x23ad2246u, 0x80130847u, 0x1b812ee4u, 0xa1f6a252u}) CHECK(split() == expected);
 }
 
-TEST_CASE("core.random: fill gives the words that calls one by one would") {
-  for (const std::uint64_t position : {std::uint64_t{0}, std::uint64_t{3}, (std::uint64_t{1} << 34) - 40}) {
-    Rng filled(0x0123456789ABCDEF, 0xFEDCBA9876543210, position), called = filled;
-    for (const std::size_t count : {0u, 1u, 3u, 31u, 32u, 33u, 64u, 1000u, 2u}) {
-      std::vector<std::uint32_t> words(count);
-      filled.fill(words);
-      CHECK(filled.position() == called.position() + count);
-      for (const std::uint32_t word : words) REQUIRE(word == called());
-    }
-    CHECK(filled() == called());
-  }
-}
-
 TEST_CASE("core.random: normal numbers have the same bits everywhere") {
   Rng rng(42);
   const std::uint64_t bits[] = {0xbfb42dc65ce0ff80u, 0xbfda3f4a5b3e5024u, 0xbfdcaca1d20ed483u, 0xbfbd61412d6e26a9u, 0x3fda1a8bc2f2eb54u, 0x3fe805c509d131d3u};

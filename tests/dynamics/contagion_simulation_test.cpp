@@ -301,6 +301,12 @@ TEST_CASE("dynamics.contagion_simulation: purges hold a plateau above the thresh
   for (int t = 0; t < 70; ++t) above.step(rng);
   CHECK(std::abs(share(above) - 0.55) < 0.01);
   for (int t = 0; t < 48; ++t) below.step(rng);
+  // Mean field, and the variance of a branching process: a carrier's change in a round has at most beta/2 + gamma.
+  const ContagionRates& rates = below.options().rates;
+  const double mean = mean_field_album(0x1p-10, rates, 10, 48).back() * 0x1p20, factor = std::pow(mean / 1024, 1.0 / 48);
+  const double variance =
+      1024 * (rates.beta / 2 + rates.gamma) * std::pow(factor, 47) * (1 - mean / 1024) / (1 - factor);
+  CHECK(std::abs(static_cast<double>(below.carriers()) - mean) < 4 * std::sqrt(variance));
   CHECK(below.carriers() < 1024 / 4);
   // Ever carrying: initial / (1 - R0), with a deviation of about sqrt(initial / (1 - R0)^3).
   const double ever = static_cast<double>(below.ever_carrying()) / (1 << 20);

@@ -8,11 +8,6 @@
 // Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
 #pragma once
 
-#if defined(__AVX2__) && !defined(__CUDACC__)
-#include <immintrin.h>
-#endif
-
-#include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
@@ -43,52 +38,6 @@ ASHLAR_HOST_DEVICE constexpr std::array<std::uint32_t, 4> philox4x32(std::array<
     key[1] += 0xBB67AE85u;
   }
   return counter;
-}
-
-/// Philox for the counters first, first + 1, ... (low halves); the words lie one counter after the other.
-inline constexpr std::size_t philox_lanes = 8;
-inline void philox4x32_lanes(std::uint64_t first, std::uint64_t high, std::array<std::uint32_t, 2> key,
-                             std::uint32_t* words) {
-#if defined(__AVX2__) && !defined(__CUDACC__)
-  // A word a 64-bit lane: what gathers above bit 32 is never looked at, so that nothing has to be shuffled.
-  __m256i c[philox_lanes / 4][4];
-  for (std::size_t i = 0; i < philox_lanes / 4; ++i) {
-    const __m256i counter = _mm256_add_epi64(_mm256_set1_epi64x(static_cast<long long>(first + 4 * i)),
-                                             _mm256_setr_epi64x(0, 1, 2, 3));
-    c[i][0] = counter;
-    c[i][1] = _mm256_srli_epi64(counter, 32);
-    c[i][2] = _mm256_set1_epi64x(static_cast<long long>(high));
-    c[i][3] = _mm256_set1_epi64x(static_cast<long long>(high >> 32));
-  }
-  for (int round = 0; round < 10; ++round) {
-    const __m256i key0 = _mm256_set1_epi64x(key[0]), key1 = _mm256_set1_epi64x(key[1]);
-    for (auto& [c0, c1, c2, c3] : c) {
-      const __m256i a = _mm256_mul_epu32(c0, _mm256_set1_epi64x(0xD2511F53u));
-      const __m256i b = _mm256_mul_epu32(c2, _mm256_set1_epi64x(0xCD9E8D57u));
-      c0 = _mm256_xor_si256(_mm256_xor_si256(_mm256_srli_epi64(b, 32), c1), key0);
-      c1 = b;
-      c2 = _mm256_xor_si256(_mm256_xor_si256(_mm256_srli_epi64(a, 32), c3), key1);
-      c3 = a;
-    }
-    key[0] += 0x9E3779B9u;
-    key[1] += 0xBB67AE85u;
-  }
-  for (std::size_t i = 0; i < philox_lanes / 4; ++i) {
-    const __m256i low = _mm256_blend_epi32(c[i][0], _mm256_slli_epi64(c[i][1], 32), 0b10101010);
-    const __m256i top = _mm256_blend_epi32(c[i][2], _mm256_slli_epi64(c[i][3], 32), 0b10101010);
-    const __m256i even = _mm256_unpacklo_epi64(low, top), odd = _mm256_unpackhi_epi64(low, top);
-    auto* out = reinterpret_cast<__m256i*>(words + 16 * i);
-    _mm256_storeu_si256(out, _mm256_permute2x128_si256(even, odd, 0x20));
-    _mm256_storeu_si256(out + 1, _mm256_permute2x128_si256(even, odd, 0x31));
-  }
-#else
-  for (std::size_t i = 0; i < philox_lanes; ++i) {
-    const auto block = philox4x32({static_cast<std::uint32_t>(first + i), static_cast<std::uint32_t>((first + i) >> 32),
-                                   static_cast<std::uint32_t>(high), static_cast<std::uint32_t>(high >> 32)},
-                                  key);
-    std::copy(block.begin(), block.end(), words + 4 * i);
-  }
-#endif
 }
 
 /// sum coefficients[i] x^i with one rounding a step, the same on every target.
@@ -175,16 +124,6 @@ class Rng {
     return words_[lane];
   }
 
-  /// The next words, the same as one call for each would give, several times faster.
-  void fill(std::span<std::uint32_t> words) {
-    constexpr std::size_t step = 4 * detail::philox_lanes;
-    std::size_t i = 0;
-    while (i < words.size() && position_ % 4 != 0) words[i++] = (*this)();
-    for (; words.size() - i >= step; i += step, position_ += step)
-      detail::philox4x32_lanes(position_ / 4, stream_, key(), words.data() + i);
-    while (i < words.size()) words[i++] = (*this)();
-  }
-
   std::uint64_t next64() {
     const std::uint64_t low = (*this)();
     return low | std::uint64_t{(*this)()} << 32;
@@ -255,10 +194,7 @@ class Rng {
   std::array<std::uint32_t, 4> block(std::uint64_t low, std::uint64_t high) const {
     return detail::philox4x32({static_cast<std::uint32_t>(low), static_cast<std::uint32_t>(low >> 32),
                                static_cast<std::uint32_t>(high), static_cast<std::uint32_t>(high >> 32)},
-                              key());
-  }
-  std::array<std::uint32_t, 2> key() const {
-    return {static_cast<std::uint32_t>(seed_), static_cast<std::uint32_t>(seed_ >> 32)};
+                              {static_cast<std::uint32_t>(seed_), static_cast<std::uint32_t>(seed_ >> 32)});
   }
   void refill() { words_ = block(position_ / 4, stream_); }
 

@@ -22,6 +22,7 @@
 
 #include "ashlar/core/error.hpp"
 #include "ashlar/core/random.hpp"
+#include "ashlar/core/random_lanes.hpp"
 #include "ashlar/dynamics/contagion.hpp"
 #include "ashlar/dynamics/contagion_simulation.hpp"
 
@@ -36,12 +37,12 @@ struct ContactOptions {
   std::int64_t quarantine_rounds = std::numeric_limits<std::int64_t>::max();
 };
 
-class ContactContagion {
+class ContactContagion : public detail::Population {
  public:
   /// The first `initial` agents carry, with their newest item; the last options.immune ones never will.
   ContactContagion(std::int64_t population, std::int64_t initial, const ContagionOptions& options,
                    const ContactOptions& contacts = {})
-      : agents_("ContactContagion", population, initial, options), contacts_(contacts) {
+      : Population("ContactContagion", population, initial, options), contacts_(contacts) {
     constexpr auto function = "ContactContagion";
     detail::check_probability(function, "quarantine", contacts.quarantine);
     check_argument(contacts.quarantine_rounds >= 1, function, "quarantine_rounds", "at least 1",
@@ -59,20 +60,6 @@ class ContactContagion {
     free_.assign(size, true);
   }
 
-  std::int64_t population() const { return agents_.size(); }
-  std::int64_t carriers() const { return agents_.carriers_; }
-  std::int64_t ever_carrying() const { return agents_.ever_carrying_; }
-  std::int64_t ever_symptomatic() const { return agents_.ever_symptomatic_; }
-  const ContagionOptions& options() const { return agents_.options_; }
-
-  void set_rates(const ContagionRates& rates) {
-    detail::check_rates("ContactContagion::set_rates", rates);
-    agents_.options_.rates = rates;
-  }
-
-  bool carries(Index i) const { return (state(i) & detail::album_mask) != 0; }
-  /// In the last round.
-  bool symptomatic(Index i) const { return (state(i) & detail::symptomatic_bit) != 0; }
   /// In the next round.
   bool quarantined(Index i) const { return state(i), away(static_cast<std::size_t>(i)); }
   /// Pairs of the last round, questioner first: (pairs[0], pairs[1]), (pairs[2], pairs[3]), ...
@@ -90,7 +77,7 @@ class ContactContagion {
       const std::size_t q = pairing_[k], a = pairing_[k + 1];
       std::uint32_t questioner = agents_.states_[q], answerer = agents_.states_[a];
       std::array<std::uint32_t, 5> words;
-      rng.fill(words);
+      fill_words(rng, words);
       detail::PairTally tally;
       detail::exchange(
           questioner, answerer,
@@ -114,11 +101,6 @@ class ContactContagion {
 
  private:
   static constexpr std::int64_t never = std::numeric_limits<std::int64_t>::max();
-
-  std::uint32_t state(Index i) const {
-    check_argument(i >= 0 && i < population(), "ContactContagion", "agent", "one of the population", i);
-    return agents_.states_[static_cast<std::size_t>(i)];
-  }
 
   bool away(std::size_t i) const { return !released_.empty() && released_[i] > rounds_; }
 
@@ -146,7 +128,6 @@ class ContactContagion {
     }
   }
 
-  detail::Agents agents_;
   ContactOptions contacts_;
   std::int64_t rounds_ = 0;
   std::vector<std::uint32_t> pairing_;

@@ -236,20 +236,25 @@ inline DefenceVerdict provably_contained_album(const ContagionRates& rates, int 
   return {number <= 1, 2 / rounds - rates.beta, number};
 }
 
-/// Rates behind a filter that stops an item with probability `share` when it is retrieved.
-inline ContagionRates with_filter(ContagionRates rates, double share) {
-  detail::check_rates("with_filter", rates);
-  detail::check_probability("with_filter", "share", share);
+namespace detail {
+
+inline ContagionRates thinned(std::string_view function, ContagionRates rates, double share) {
+  check_rates(function, rates);
+  check_probability(function, "share", share);
   rates.beta *= 1 - share;
   return rates;
 }
 
+}  // namespace detail
+
+/// Rates behind a filter that stops an item with probability `share` when it is retrieved.
+inline ContagionRates with_filter(const ContagionRates& rates, double share) {
+  return detail::thinned("with_filter", rates, share);
+}
+
 /// Rates at the threshold when a share of the agents never carries: an item is lost on them as in a filter.
-inline ContagionRates with_immune(ContagionRates rates, double share) {
-  detail::check_rates("with_immune", rates);
-  detail::check_probability("with_immune", "share", share);
-  rates.beta *= 1 - share;
-  return rates;
+inline ContagionRates with_immune(const ContagionRates& rates, double share) {
+  return detail::thinned("with_immune", rates, share);
 }
 
 /// For each defence, how much of it alone contains the outbreak at the rates given.

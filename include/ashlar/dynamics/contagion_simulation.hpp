@@ -29,6 +29,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -36,6 +37,7 @@
 #include "ashlar/core/config.hpp"
 #include "ashlar/core/error.hpp"
 #include "ashlar/core/random.hpp"
+#include "ashlar/core/random_lanes.hpp"
 #include "ashlar/dynamics/contagion.hpp"
 #include "ashlar/numerics/discrete_samplers.hpp"
 
@@ -222,6 +224,41 @@ struct Agents {
   std::int64_t carriers_ = 0, ever_carrying_ = 0, ever_symptomatic_ = 0;
 };
 
+/// What every simulation of agents tells about them.
+class Population {
+ public:
+  std::int64_t population() const { return agents_.size(); }
+  std::int64_t carriers() const { return agents_.carriers_; }
+  std::int64_t ever_carrying() const { return agents_.ever_carrying_; }
+  std::int64_t ever_symptomatic() const { return agents_.ever_symptomatic_; }
+  const ContagionOptions& options() const { return agents_.options_; }
+
+  /// For the rounds to come.
+  void set_rates(const ContagionRates& rates) {
+    check_rates(std::string(name_) + "::set_rates", rates);
+    agents_.options_.rates = rates;
+  }
+
+  bool carries(Index i) const { return (state(i) & album_mask) != 0; }
+  /// In the last round.
+  bool symptomatic(Index i) const { return (state(i) & symptomatic_bit) != 0; }
+
+ protected:
+  Population(std::string_view name, std::int64_t population, std::int64_t initial, const ContagionOptions& options)
+      : name_(name), agents_(name, population, initial, options) {}
+
+  std::uint32_t state(Index i) const {
+    check_argument(i >= 0 && i < population(), name_, "agent", "one of the population", i);
+    return agents_.states_[static_cast<std::size_t>(i)];
+  }
+
+ private:
+  std::string_view name_;
+
+ protected:
+  Agents agents_;
+};
+
 }  // namespace detail
 
 /// Rearranges the agents so that pair k is (agents[2k], agents[2k+1]), questioner first: every pairing with every
@@ -287,22 +324,11 @@ inline RoundStats contagion_round(std::span<std::uint64_t> masks, const Contagio
 
 // ---- Fast -------------------------------------------------------------------------------------------------------
 
-class PairwiseContagion {
+class PairwiseContagion : public detail::Population {
  public:
   /// The first `initial` agents carry, with their newest item; the last options.immune ones never will.
   PairwiseContagion(std::int64_t population, std::int64_t initial, const ContagionOptions& options)
-      : agents_("PairwiseContagion", population, initial, options) {}
-
-  std::int64_t population() const { return agents_.size(); }
-  std::int64_t carriers() const { return agents_.carriers_; }
-  std::int64_t ever_carrying() const { return agents_.ever_carrying_; }
-  std::int64_t ever_symptomatic() const { return agents_.ever_symptomatic_; }
-  const ContagionOptions& options() const { return agents_.options_; }
-
-  void set_rates(const ContagionRates& rates) {
-    detail::check_rates("PairwiseContagion::set_rates", rates);
-    agents_.options_.rates = rates;
-  }
+      : Population("PairwiseContagion", population, initial, options) {}
 
   /// One round. Agents are in no particular order afterwards.
   RoundStats step(Rng& rng) {
@@ -363,10 +389,7 @@ class PairwiseContagion {
 
   /// Clean items that agent `i` may still receive before it is clean, plus one; 0: it is clean. One bit an agent: 0
   /// or 1.
-  int remaining(Index i) const { return state(i) & static_cast<int>(detail::album_mask); }
-  bool carries(Index i) const { return remaining(i) != 0; }
-  /// In the last round.
-  bool symptomatic(Index i) const { return (state(i) & static_cast<int>(detail::symptomatic_bit)) != 0; }
+  int remaining(Index i) const { return static_cast<int>(state(i) & detail::album_mask); }
 
   /// How many agents have remaining() = k, for k = 0 .. max(slots, 1).
   std::vector<std::int64_t> histogram() const {
@@ -381,18 +404,13 @@ class PairwiseContagion {
     detail::Coin transmission, recovery, symptom_questioner, symptom_answerer;
   };
 
-  int state(Index i) const {
-    check_argument(i >= 0 && i < population(), "PairwiseContagion", "agent", "one of the population", i);
-    return agents_.states_[static_cast<std::size_t>(i)];
-  }
-
   /// Pairs up 2 `pairs` of the first `left` agents, which end in the last places of those, and plays their round.
   template <bool recovery, bool symptoms>
   detail::PairTally block(Rng& rng, std::uint32_t left, std::uint32_t pairs, const Coins& coins) {
     constexpr std::uint32_t words_a_pair = 2 + 2 * recovery + 2 * symptoms;
     std::array<std::uint32_t, words_a_pair * block_pairs> words;
     std::array<std::uint32_t, block_pairs> partners, questioners, answerers;
-    rng.fill(std::span(words).first(words_a_pair * pairs));
+    fill_words(rng, std::span(words).first(words_a_pair * pairs));
     detail::AgentState* states = agents_.states_.data();
     for (std::uint32_t p = 0; p < pairs; ++p) {
       partners[p] = detail::bounded(rng, words[p], left - 2 * p - 1);
@@ -447,8 +465,6 @@ class PairwiseContagion {
       seen[agent] = true;
     }
   }
-
-  detail::Agents agents_;
 };
 
 }  // namespace ashlar::dynamics

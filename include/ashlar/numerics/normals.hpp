@@ -18,6 +18,7 @@
 #include <span>
 
 #include "ashlar/core/random.hpp"
+#include "ashlar/core/random_lanes.hpp"
 #include "ashlar/core/simd.hpp"
 
 namespace ashlar::numerics {
@@ -25,32 +26,6 @@ namespace ashlar::numerics {
 namespace detail {
 
 inline constexpr std::size_t philox_counters = 8, philox_words = 4 * philox_counters;
-
-/// words[8 k + j] is word k of Philox at counter first + j.
-inline void philox_block(std::uint64_t seed, std::uint64_t stream, std::uint64_t first, std::uint32_t* words) {
-  using Lanes = simd::batch<std::uint64_t>;
-  std::uint64_t counter[philox_counters], result[4][philox_counters];
-  for (std::size_t j = 0; j < philox_counters; ++j) counter[j] = first + j;
-  for (std::size_t j = 0; j < philox_counters; j += Lanes::size) {  // only the lower halves of the lanes matter
-    Lanes c0 = simd::load(counter + j), c1 = c0 >> 32, c2(stream), c3(stream >> 32);
-    std::uint64_t key0 = seed, key1 = seed >> 32;
-    for (int round = 0; round < 10; ++round, key0 += 0x9E3779B9u, key1 += 0xBB67AE85u) {
-      const Lanes a = simd::multiply_lower_halves(c0, Lanes(std::uint64_t{0xD2511F53u}));
-      const Lanes b = simd::multiply_lower_halves(c2, Lanes(std::uint64_t{0xCD9E8D57u}));
-      c0 = (b >> 32) ^ c1 ^ Lanes(key0);
-      c1 = b;
-      c2 = (a >> 32) ^ c3 ^ Lanes(key1);
-      c3 = a;
-    }
-    simd::store(result[0] + j, c0);
-    simd::store(result[1] + j, c1);
-    simd::store(result[2] + j, c2);
-    simd::store(result[3] + j, c3);
-  }
-  for (std::size_t k = 0; k < 4; ++k)
-    for (std::size_t j = 0; j < philox_counters; ++j)
-      words[philox_counters * k + j] = static_cast<std::uint32_t>(result[k][j]);
-}
 
 /// sum coefficients[i] x^i, the highest first.
 template <std::size_t N>
@@ -110,7 +85,8 @@ void fill_normals(Rng& rng, std::span<T> out) {
   for (Index i = 0; i < count; i += chunk) {
     const Index end = std::min(chunk, count - i), padded = static_cast<Index>(normals_words(end));
     for (Index j = 0; j < padded; j += block)
-      detail::philox_block(rng.seed(), rng.stream(), first + static_cast<std::uint64_t>(i + j) / 4, words + j);
+      ashlar::detail::philox_by_word<detail::philox_counters>(
+          rng.seed(), rng.stream(), first + static_cast<std::uint64_t>(i + j) / 4, words + j);
     for (Index j = 0; j < padded; j += simd::width<float>)
       simd::store(numbers + j, detail::normal_of_words(simd::load_bits(words + j)));
     for (Index j = 0; j < end; ++j) out.data()[i + j] = static_cast<T>(numbers[j]);

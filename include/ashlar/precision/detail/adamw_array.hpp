@@ -12,6 +12,7 @@
 #include "ashlar/core/config.hpp"
 #include "ashlar/core/error.hpp"
 #include "ashlar/core/parallel.hpp"
+#include "ashlar/core/random_lanes.hpp"
 #include "ashlar/core/scalar.hpp"
 #include "ashlar/core/simd.hpp"
 #include "ashlar/core/view.hpp"
@@ -22,31 +23,9 @@
 
 namespace ashlar::precision::detail {
 
-/// random_word of the 64 elements of a block: Philox with a counter in every 64-bit lane. Only the lower halves of the
-/// lanes matter.
+/// random_word of the 64 elements of a block.
 inline void random_block(std::uint64_t seed, std::uint64_t step, Index block, std::uint32_t* words) {
-  using Lanes = simd::batch<std::uint64_t>;
-  constexpr std::size_t counters = 16;
-  std::uint64_t first[counters], result[4][counters];
-  for (std::size_t j = 0; j < counters; ++j) first[j] = static_cast<std::uint64_t>(block) * counters + j;
-  for (std::size_t j = 0; j < counters; j += Lanes::size) {
-    Lanes c0 = simd::load(first + j), c1 = c0 >> 32, c2(step), c3(step >> 32);
-    std::uint64_t key0 = seed, key1 = seed >> 32;
-    for (int round = 0; round < 10; ++round, key0 += 0x9E3779B9u, key1 += 0xBB67AE85u) {
-      const Lanes a = simd::multiply_lower_halves(c0, Lanes(std::uint64_t{0xD2511F53u}));
-      const Lanes b = simd::multiply_lower_halves(c2, Lanes(std::uint64_t{0xCD9E8D57u}));
-      c0 = (b >> 32) ^ c1 ^ Lanes(key0);
-      c1 = b;
-      c2 = (a >> 32) ^ c3 ^ Lanes(key1);
-      c3 = a;
-    }
-    simd::store(result[0] + j, c0);
-    simd::store(result[1] + j, c1);
-    simd::store(result[2] + j, c2);
-    simd::store(result[3] + j, c3);
-  }
-  for (std::size_t k = 0; k < 4; ++k)
-    for (std::size_t j = 0; j < counters; ++j) words[counters * k + j] = static_cast<std::uint32_t>(result[k][j]);
+  ashlar::detail::philox_by_word<16>(seed, step, static_cast<std::uint64_t>(block) * 16, words);
 }
 
 /// The scalar arithmetic of a strategy: the moments of the float32 strategies are float32 whatever F is.
