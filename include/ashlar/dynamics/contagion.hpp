@@ -196,7 +196,7 @@ inline std::vector<double> mean_field_album(double c0, const ContagionRates& rat
     x.swap(next);
     double carriers = 0;
     for (std::size_t k = b; k > 0; --k) carriers += x[k];
-    share.push_back(carriers);
+    share.push_back(std::min(1.0, carriers));  // the sum of all x rounds
   }
   return share;
 }
