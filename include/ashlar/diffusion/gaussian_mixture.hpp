@@ -302,7 +302,8 @@ class GaussianMixture {
           p.posterior[c] = std::log(weights_[c]) + p.log_densities[c];
           largest = std::max(largest, p.posterior[c]);
         }
-        p.posterior = (p.posterior.array() - largest).exp();
+        // Not Eigen's exp, which on SSE2 stops at the smallest normal number and leaves a trace of what is impossible.
+        for (double& logit : p.posterior) logit = std::exp(logit - largest);
         const double sum = p.posterior.sum();
         p.posterior /= sum;
         p.log_density = largest + std::log(sum);
