@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cmath>
 #include <concepts>
 #include <cstdint>
 #include <cstring>
@@ -152,6 +153,23 @@ batch<T> exp(const batch<T>& x) {
   result = xsimd::select(x < batch<T>(C::smallest), batch<T>(T(0)), result);
   result = xsimd::select(x > batch<T>(C::largest), batch<T>(std::numeric_limits<T>::infinity()), result);
   return xsimd::select(x == x, result, x);
+}
+
+/// Natural logarithm. xsimd 8 does not compile its own for float with AVX-512.
+template <Real T>
+batch<T> log(const batch<T>& x) {
+#if defined(__AVX512F__)
+  if constexpr (sizeof(T) == 4) {
+    T lanes[static_cast<std::size_t>(width<T>)];
+    store(lanes, x);
+    for (T& lane : lanes) lane = std::log(lane);
+    return load(lanes);
+  } else {
+    return xsimd::log(x);
+  }
+#else
+  return xsimd::log(x);
+#endif
 }
 
 #if defined(__AVX512F__)

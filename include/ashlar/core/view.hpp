@@ -164,8 +164,9 @@ class View {
     return other;
   }
 
-  /// Row-major without gaps, so that data()[0 .. size()) are the elements in order.
+  /// Row-major without gaps, so that data()[0 .. size()) are the elements in order; no elements always are.
   ASHLAR_HOST_DEVICE constexpr bool contiguous() const {
+    if (empty()) return true;
     Index step = 1;
     for (int axis = Rank; axis-- > 0;) {
       if (extent(axis) != 1 && stride(axis) != step) return false;
