@@ -104,6 +104,9 @@ class Tensor {
 
   T* data() { return data_.get(); }
   const T* data() const { return data_.get(); }
+  /// In row-major order.
+  std::span<T> elements() { return {data(), static_cast<std::size_t>(size())}; }
+  std::span<const T> elements() const { return {data(), static_cast<std::size_t>(size())}; }
   Index size() const { return shape_.size(); }
   int rank() const { return shape_.rank(); }
   const Shape& shape() const { return shape_; }

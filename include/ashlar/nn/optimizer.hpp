@@ -16,6 +16,7 @@
 
 #include <cmath>
 #include <cstddef>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -23,6 +24,7 @@
 #include "ashlar/core/error.hpp"
 #include "ashlar/core/parallel.hpp"
 #include "ashlar/core/scalar.hpp"
+#include "ashlar/core/simd.hpp"
 #include "ashlar/core/tensor.hpp"
 #include "ashlar/functional/elementwise.hpp"
 #include "ashlar/nn/module.hpp"
@@ -43,6 +45,75 @@ struct AdamOptions {
   double epsilon = 1e-8;   ///< added to the root of the latter
   double weight_decay = 0;
 };
+
+/// One step on arrays, for parameters that are no module's. velocity: u, zeros at first; all of one size.
+template <Real T>
+void sgd_update(std::span<T> w, std::span<const T> gradient, std::span<T> velocity, const SgdOptions& options) {
+  require(gradient.size() == w.size() && velocity.size() == w.size(), "sgd_update", "the arrays differ in size");
+  using Array = Eigen::Map<Eigen::Array<T, Eigen::Dynamic, 1>>;
+  using ConstArray = Eigen::Map<const Eigen::Array<T, Eigen::Dynamic, 1>>;
+  const auto rate = static_cast<T>(options.learning_rate), mu = static_cast<T>(options.momentum),
+             decay = static_cast<T>(options.weight_decay);
+  parallel_for(static_cast<Index>(w.size()), functional::elementwise_grain, [&](Index begin, Index end) {
+    Array value(w.data() + begin, end - begin), u(velocity.data() + begin, end - begin);
+    const ConstArray g(gradient.data() + begin, end - begin);
+    u = mu * u + (g + decay * value);
+    if (options.nesterov)
+      value -= rate * (g + decay * value + mu * u);
+    else
+      value -= rate * u;
+  });
+}
+
+/// Where weight decay acts: through the gradient, as if |w|^2 / 2 were part of the loss, or on the parameter itself.
+enum class Decay { in_gradient, apart };
+
+/// Step number `step` (from 1) on arrays of one size; m and v are zeros at first.
+///   g += weight_decay w  (in_gradient)   or   w -= learning_rate weight_decay w  (apart)
+///   m = beta1 m + (1 - beta1) g,   v = beta2 v + (1 - beta2) g^2
+///   w -= learning_rate m / (1 - beta1^step) / (sqrt(v / (1 - beta2^step)) + epsilon)
+template <Real T>
+void adam_update(std::span<T> w, std::span<const T> gradient, std::span<T> m, std::span<T> v, Index step, Decay decay,
+                 const AdamOptions& options) {
+  require(gradient.size() == w.size() && m.size() == w.size() && v.size() == w.size(), "adam_update",
+          "the arrays differ in size");
+  check_argument(step >= 1, "adam_update", "step", "at least 1", step);
+  using V = simd::batch<T>;
+  const bool apart = decay == Decay::apart;
+  const double correction1 = 1 - std::pow(options.beta1, static_cast<double>(step)),
+               correction2 = 1 - std::pow(options.beta2, static_cast<double>(step));
+  const V beta1(static_cast<T>(options.beta1)), beta2(static_cast<T>(options.beta2)),
+      rest1(static_cast<T>(1 - options.beta1)), rest2(static_cast<T>(1 - options.beta2)),
+      epsilon(static_cast<T>(options.epsilon)), root(static_cast<T>(1 / std::sqrt(correction2))),
+      rate(static_cast<T>(options.learning_rate / correction1)),
+      coupled(static_cast<T>(apart ? 0 : options.weight_decay)),
+      kept(static_cast<T>(apart ? 1 - options.learning_rate * options.weight_decay : 1));
+  const auto lanes = [&](const V& old, const V& given, V& mean, V& square) {
+    const V g = simd::fma(coupled, old, given);
+    mean = simd::fma(beta1, mean, rest1 * g);
+    square = simd::fma(beta2, square, rest2 * (g * g));
+    return old * kept - rate * mean / simd::fma(xsimd::sqrt(square), root, epsilon);
+  };
+  parallel_for(static_cast<Index>(w.size()), functional::elementwise_grain, [&](Index begin, Index end) {
+    constexpr Index width = simd::width<T>;
+    T* const value = w.data();
+    T* const first = m.data();
+    T* const second = v.data();
+    Index i = begin;
+    for (; i + width <= end; i += width) {
+      V mean = simd::load(first + i), square = simd::load(second + i);
+      simd::store(value + i, lanes(simd::load(value + i), simd::load(gradient.data() + i), mean, square));
+      simd::store(first + i, mean);
+      simd::store(second + i, square);
+    }
+    for (; i < end; ++i) {  // one number in all lanes, so that it is computed like the others
+      V mean(first[i]), square(second[i]);
+      value[i] = lanes(V(value[i]), V(gradient.data()[i]), mean, square).get(0);
+      first[i] = mean.get(0);
+      second[i] = square.get(0);
+    }
+  });
+}
 
 /// Parameters that share options.
 template <Real T, class Options>
@@ -126,87 +197,40 @@ class Optimizer {
 template <Real T>
 class Sgd : public detail::Optimizer<T, SgdOptions, 1> {
  public:
-  using detail::Optimizer<T, SgdOptions, 1>::Optimizer;
-  using State = typename detail::Optimizer<T, SgdOptions, 1>::State;
+  using Base = detail::Optimizer<T, SgdOptions, 1>;
+  using Base::Base;
 
   void step() {
-    this->detail::template Optimizer<T, SgdOptions, 1>::step(
-        [](Tensor<T>& value, const Tensor<T>& gradient, State& state, const SgdOptions& o) {
-          using Array = Eigen::Map<Eigen::Array<T, Eigen::Dynamic, 1>>;
-          using ConstArray = Eigen::Map<const Eigen::Array<T, Eigen::Dynamic, 1>>;
-          const auto rate = static_cast<T>(o.learning_rate), mu = static_cast<T>(o.momentum),
-                     decay = static_cast<T>(o.weight_decay);
-          parallel_for(value.size(), functional::elementwise_grain, [&](Index begin, Index end) {
-            Array w(value.data() + begin, end - begin), u(state.moments[0].data() + begin, end - begin);
-            const ConstArray g(gradient.data() + begin, end - begin);
-            u = mu * u + (g + decay * w);
-            if (o.nesterov)
-              w -= rate * (g + decay * w + mu * u);
-            else
-              w -= rate * u;
-          });
-        });
+    Base::step([](Tensor<T>& value, const Tensor<T>& gradient, typename Base::State& state, const SgdOptions& options) {
+      sgd_update<T>(value.elements(), gradient.elements(), state.moments[0].elements(), options);
+    });
   }
 };
 
 namespace detail {
 
-/// Kingma, Ba 2015. Decay is added to the gradient (Adam) or taken from the parameter (AdamW; Loshchilov, Hutter 2019).
-template <Real T, bool Decoupled>
+template <Real T, Decay Kind>
 class AdamFamily : public Optimizer<T, AdamOptions, 2> {
  public:
   using Base = Optimizer<T, AdamOptions, 2>;
   using Base::Base;
-  using State = typename Base::State;
 
   void step() {
-    Base::step([](Tensor<T>& value, const Tensor<T>& gradient, State& state, const AdamOptions& o) {
-      using V = simd::batch<T>;
-      const double t = static_cast<double>(*state.step.data());
-      const double correction1 = 1 - std::pow(o.beta1, t), correction2 = 1 - std::pow(o.beta2, t);
-      const V beta1(static_cast<T>(o.beta1)), beta2(static_cast<T>(o.beta2)), rest1(static_cast<T>(1 - o.beta1)),
-          rest2(static_cast<T>(1 - o.beta2)), epsilon(static_cast<T>(o.epsilon)),
-          root(static_cast<T>(1 / std::sqrt(correction2))), rate(static_cast<T>(o.learning_rate / correction1)),
-          coupled(static_cast<T>(Decoupled ? 0 : o.weight_decay)),
-          kept(static_cast<T>(Decoupled ? 1 - o.learning_rate * o.weight_decay : 1));
-      T* const w = value.data();
-      T* const m = state.moments[0].data();
-      T* const v = state.moments[1].data();
-      const auto lanes = [&](const V& old, const V& given, V& mean, V& square) {
-        const V g = simd::fma(coupled, old, given);
-        mean = simd::fma(beta1, mean, rest1 * g);
-        square = simd::fma(beta2, square, rest2 * (g * g));
-        return old * kept - rate * mean / simd::fma(xsimd::sqrt(square), root, epsilon);
-      };
-      parallel_for(value.size(), functional::elementwise_grain, [&](Index begin, Index end) {
-        constexpr Index width = simd::width<T>;
-        Index i = begin;
-        for (; i + width <= end; i += width) {
-          V mean = simd::load(m + i), square = simd::load(v + i);
-          simd::store(w + i, lanes(simd::load(w + i), simd::load(gradient.data() + i), mean, square));
-          simd::store(m + i, mean);
-          simd::store(v + i, square);
-        }
-        for (; i < end; ++i) {  // one number in all lanes, so that it is computed like the others
-          V mean(m[i]), square(v[i]);
-          w[i] = lanes(V(w[i]), V(gradient.data()[i]), mean, square).get(0);
-          m[i] = mean.get(0);
-          v[i] = square.get(0);
-        }
-      });
+    Base::step([](Tensor<T>& value, const Tensor<T>& gradient, typename Base::State& state, const AdamOptions& options) {
+      adam_update<T>(value.elements(), gradient.elements(), state.moments[0].elements(), state.moments[1].elements(),
+                     static_cast<Index>(*state.step.data()), Kind, options);
     });
   }
 };
 
 }  // namespace detail
 
-/// m = beta1 m + (1 - beta1) g,  v = beta2 v + (1 - beta2) g^2,
-/// w -= learning_rate m / (1 - beta1^t) / (sqrt(v / (1 - beta2^t)) + epsilon),  with weight_decay w added to g.
+/// Kingma, Ba 2015: adam_update with the decay in the gradient.
 template <Real T>
-using Adam = detail::AdamFamily<T, false>;
-/// Adam, but with weight decay apart from the gradient:  w -= learning_rate weight_decay w.
+using Adam = detail::AdamFamily<T, Decay::in_gradient>;
+/// Loshchilov, Hutter 2019: adam_update with the decay apart.
 template <Real T>
-using AdamW = detail::AdamFamily<T, true>;
+using AdamW = detail::AdamFamily<T, Decay::apart>;
 
 /// Scales all gradients of an optimiser's parameters so that their common Euclidean norm is at most `limit`. Returns the
 /// norm before.
