@@ -9,6 +9,7 @@
 #include "ashlar/autodiff/loss.hpp"
 #include "ashlar/core/random.hpp"
 #include "ashlar/functional/cross_entropy.hpp"
+#include "ashlar/functional/descent.hpp"
 #include "ashlar/functional/normalization.hpp"
 #include "ashlar/nn/layers.hpp"
 #include "ashlar/nn/optimizer.hpp"
@@ -98,7 +99,11 @@ const bool registered = [] {
   // Forward two products, backward three: the gradient of the images is not wanted.
   const double flops = 2.0 * batch * width * hidden * 5;
   for (const int threads : {1, 2})
-    scoreboard::add({"nn.training_step", message("MLP 256-1024-256 batch 2048 threads=", threads), "ashlar", {.flops = flops}, threads},
+    scoreboard::add({"nn.training_step",
+                     message("MLP 256-1024-256 batch 2048 threads=", threads),
+                     "ashlar",
+                     {.flops = flops},
+                     threads},
                     [] { return [ours = std::make_shared<Ours>()] { ours->step(); }; });
   scoreboard::add({"nn.training_step", "MLP 256-1024-256 batch 2048 threads=1", "plain Eigen", {.flops = flops}},
                   [] { return [plain = std::make_shared<PlainEigen>()] { plain->step(); }; });
@@ -112,7 +117,8 @@ const bool registered = [] {
   const double pass = static_cast<double>(rows * d) * sizeof(float);
   scoreboard::add({"functional.layer_norm", "16384x512", "ashlar", {.bytes = 2 * pass}}, [] {
     return [n = std::make_shared<Norm>()] {
-      functional::normalize(n->x.view<2>(), {}, n->gain.view<1>(), n->bias.view<1>(), n->y.view<2>(), n->statistics.view<2>());
+      functional::normalize(n->x.view<2>(), {}, n->gain.view<1>(), n->bias.view<1>(), n->y.view<2>(),
+                            n->statistics.view<2>());
     };
   });
   scoreboard::add({"functional.layer_norm", "16384x512", "Eigen row by row"}, [] {
@@ -128,7 +134,8 @@ const bool registered = [] {
   });
   scoreboard::add({"functional.layer_norm_backward", "16384x512", "ashlar", {.bytes = 3 * pass}}, [] {
     const auto n = std::make_shared<Norm>();
-    functional::normalize(n->x.view<2>(), {}, n->gain.view<1>(), n->bias.view<1>(), n->y.view<2>(), n->statistics.view<2>());
+    functional::normalize(n->x.view<2>(), {}, n->gain.view<1>(), n->bias.view<1>(), n->y.view<2>(),
+                          n->statistics.view<2>());
     return [n] {
       functional::normalize_backward(n->x.view<2>(), {}, n->gain.view<1>(), n->statistics.view<2>(), n->dy.view<2>(),
                                      n->dx.view<2>(), n->dgain.view<1>(), n->dbias.view<1>());
@@ -138,16 +145,19 @@ const bool registered = [] {
   constexpr Index tokens = 4096, classes = 4096;
   struct Loss {
     Rng rng{3};
-    Tensor<float> logits = normal_tensor<float>(rng, {tokens, classes}), gradient{{tokens, classes}}, total{Shape{tokens}};
+    Tensor<float> logits = normal_tensor<float>(rng, {tokens, classes}), gradient{{tokens, classes}},
+                  total{Shape{tokens}};
     std::vector<Index> labels = labels_of(tokens, classes);
   };
   const double count = static_cast<double>(tokens * classes);
-  scoreboard::add({"functional.cross_entropy", "4096x4096 forward and backward", "ashlar", {.bytes = 3 * 4 * count}}, [] {
-    return [l = std::make_shared<Loss>()] {
-      benchmark::DoNotOptimize(functional::cross_entropy(l->logits.view<2>(), l->labels, l->total.view<1>()));
-      functional::cross_entropy_backward(l->logits.view<2>(), l->labels, l->total.view<1>(), 1.0f, l->gradient.view<2>());
-    };
-  });
+  scoreboard::add(
+      {"functional.cross_entropy", "4096x4096 forward and backward", "ashlar", {.bytes = 3 * 4 * count}}, [] {
+        return [l = std::make_shared<Loss>()] {
+          benchmark::DoNotOptimize(functional::cross_entropy(l->logits.view<2>(), l->labels, l->total.view<1>()));
+          functional::cross_entropy_backward(l->logits.view<2>(), l->labels, l->total.view<1>(), 1.0f,
+                                             l->gradient.view<2>());
+        };
+      });
   scoreboard::add({"functional.cross_entropy", "4096x4096 forward and backward", "Eigen row by row"}, [] {
     return [l = std::make_shared<Loss>()] {
       double loss = 0;
@@ -171,20 +181,21 @@ const bool registered = [] {
     Tensor<float> w{Shape{count16}, 1.0f}, gradient{Shape{count16}, 1e-3f}, m{Shape{count16}}, v{Shape{count16}};
     Index step = 0;
   };
-  scoreboard::add({"nn.adamw", "16M parameters", "ashlar", {.bytes = 7.0 * 4 * count16}}, [] {
+  scoreboard::add({"functional.adam_update", "16M parameters", "ashlar", {.bytes = 7.0 * 4 * count16}}, [] {
     return [u = std::make_shared<Update>()] {
-      adam_update<float>(u->w.elements(), std::as_const(u->gradient).elements(), u->m.elements(), u->v.elements(), ++u->step,
-                         Decay::apart, {});
+      functional::adam_update<float>(u->w.elements(), std::as_const(u->gradient).elements(), u->m.elements(),
+                                     u->v.elements(), ++u->step, functional::Decay::apart, {});
     };
   });
-  scoreboard::add({"nn.adamw", "16M parameters", "Eigen"}, [] {
+  scoreboard::add({"functional.adam_update", "16M parameters", "Eigen"}, [] {
     return [u = std::make_shared<Update>()] {
       using Array = Eigen::Map<Eigen::ArrayXf>;
       Array w(u->w.data(), count16), g(u->gradient.data(), count16), m(u->m.data(), count16), v(u->v.data(), count16);
       ++u->step;
       m = 0.9f * m + 0.1f * g;
       v = 0.999f * v + 0.001f * g.square();
-      const auto c1 = static_cast<float>(1 - std::pow(0.9, u->step)), c2 = static_cast<float>(1 - std::pow(0.999, u->step));
+      const auto c1 = static_cast<float>(1 - std::pow(0.9, u->step)),
+                 c2 = static_cast<float>(1 - std::pow(0.999, u->step));
       w -= 1e-3f / c1 * m / ((v / c2).sqrt() + 1e-8f);
     };
   });

@@ -1,5 +1,5 @@
-// The whole library, but for io/dlpack.hpp, io/safetensors.hpp and nn/checkpoint.hpp, which need packages of their own. A
-// program that uses one block compiles faster with that block's header alone.
+// The whole library, but for io/dlpack.hpp, io/safetensors.hpp and nn/checkpoint.hpp, which need packages of their own.
+// A program that uses one block compiles faster with that block's header alone.
 #pragma once
 
 #include "ashlar/attention.hpp"
@@ -27,6 +27,7 @@
 #include "ashlar/dynamics.hpp"
 #include "ashlar/functional/activations.hpp"
 #include "ashlar/functional/cross_entropy.hpp"
+#include "ashlar/functional/descent.hpp"
 #include "ashlar/functional/elementwise.hpp"
 #include "ashlar/functional/normalization.hpp"
 #include "ashlar/io/csv.hpp"

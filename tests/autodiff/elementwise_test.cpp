@@ -50,7 +50,8 @@ TEST_CASE("autodiff.elementwise: arithmetic with numbers") {
   check_rules([](const Vars& v) { return (2.0 - v[0] * 3.0) + (v[0] / 4.0 - 1.0) + (0.5 + 2.0 * v[0]) + -v[0]; }, {x});
   const Var<double> v(x);
   const auto y = 2.0 - (v * 3.0 + 1.0) / 4.0;
-  for (Index i = 0; i < x.size(); ++i) CHECK(std::abs(y.value().data()[i] - (2 - (x.data()[i] * 3 + 1) / 4)) <= 1e-15 * 8);
+  for (Index i = 0; i < x.size(); ++i)
+    CHECK(std::abs(y.value().data()[i] - (2 - (x.data()[i] * 3 + 1) / 4)) <= 1e-15 * 8);
 }
 
 TEST_CASE("autodiff.elementwise: functions agree with finite differences to second order") {
@@ -63,24 +64,42 @@ TEST_CASE("autodiff.elementwise: functions agree with finite differences to seco
     INFO(name);
     check_rules([&](const Vars& v) { return f(v[0]); }, {at});
   };
-  check("exp", [](const auto& v) { return exp(v); }, x);
-  check("log", [](const auto& v) { return log(v); }, p);
-  check("reciprocal", [](const auto& v) { return reciprocal(v); }, p);
-  check("sqrt", [](const auto& v) { return sqrt(v); }, p);
-  check("square", [](const auto& v) { return square(v); }, x);
-  check("sin", [](const auto& v) { return sin(v); }, x);
-  check("cos", [](const auto& v) { return cos(v); }, x);
-  check("erf", [](const auto& v) { return erf(v); }, x);
-  check("abs", [](const auto& v) { return abs(v); }, x);
-  check("clamp", [](const auto& v) { return clamp(v, -0.8, 0.8); }, x);
-  check("relu", [](const auto& v) { return relu(v); }, x);
-  check("leaky_relu", [](const auto& v) { return leaky_relu(v, 0.2); }, x);
-  check("sigmoid", [](const auto& v) { return sigmoid(v); }, x);
-  check("tanh", [](const auto& v) { return tanh(v); }, x);
-  check("softplus", [](const auto& v) { return softplus(v); }, x);
-  check("silu", [](const auto& v) { return silu(v); }, x);
-  check("gelu_erf", [](const auto& v) { return gelu_erf(v); }, x);
-  check("gelu_tanh", [](const auto& v) { return gelu_tanh(v); }, x);
+  check(
+      "exp", [](const auto& v) { return exp(v); }, x);
+  check(
+      "log", [](const auto& v) { return log(v); }, p);
+  check(
+      "reciprocal", [](const auto& v) { return reciprocal(v); }, p);
+  check(
+      "sqrt", [](const auto& v) { return sqrt(v); }, p);
+  check(
+      "square", [](const auto& v) { return square(v); }, x);
+  check(
+      "sin", [](const auto& v) { return sin(v); }, x);
+  check(
+      "cos", [](const auto& v) { return cos(v); }, x);
+  check(
+      "erf", [](const auto& v) { return erf(v); }, x);
+  check(
+      "abs", [](const auto& v) { return abs(v); }, x);
+  check(
+      "clamp", [](const auto& v) { return clamp(v, -0.8, 0.8); }, x);
+  check(
+      "relu", [](const auto& v) { return relu(v); }, x);
+  check(
+      "leaky_relu", [](const auto& v) { return leaky_relu(v, 0.2); }, x);
+  check(
+      "sigmoid", [](const auto& v) { return sigmoid(v); }, x);
+  check(
+      "tanh", [](const auto& v) { return tanh(v); }, x);
+  check(
+      "softplus", [](const auto& v) { return softplus(v); }, x);
+  check(
+      "silu", [](const auto& v) { return silu(v); }, x);
+  check(
+      "gelu_erf", [](const auto& v) { return gelu_erf(v); }, x);
+  check(
+      "gelu_tanh", [](const auto& v) { return gelu_tanh(v); }, x);
 }
 
 TEST_CASE("autodiff.elementwise: broadcast_to repeats and its gradient adds up") {
@@ -90,15 +109,17 @@ TEST_CASE("autodiff.elementwise: broadcast_to repeats and its gradient adds up")
   CHECK(message_of<InvalidArgument>([&] { broadcast_to(x, {3}); }) ==
         "broadcast_to: shapes [2] and [3] do not broadcast: an axis has 2 and 3 elements");
   const Var<double> wide(normal_tensor<double>(rng, {3, 2}));
-  CHECK(message_of<InvalidArgument>([&] { broadcast_to(wide, {2}); }) == "broadcast_to: shape [3,2] does not broadcast to [2]");
+  CHECK(message_of<InvalidArgument>([&] { broadcast_to(wide, {2}); }) ==
+        "broadcast_to: shape [3,2] does not broadcast to [2]");
 }
 
 TEST_CASE("autodiff.elementwise: shapes that do not fit and limits that cross are named") {
   const Var<double> a(Tensor<double>({2, 3})), b(Tensor<double>({2}));
-  CHECK(message_of<InvalidArgument>([&] { a + b; }) == "add: shapes [2,3] and [2] do not broadcast: an axis has 3 and 2 elements");
+  CHECK(message_of<InvalidArgument>([&] { a + b; }) ==
+        "add: shapes [2,3] and [2] do not broadcast: an axis has 3 and 2 elements");
   CHECK(message_of<InvalidArgument>([&] { a - b; }) ==
         "subtract: shapes [2,3] and [2] do not broadcast: an axis has 3 and 2 elements");
-  CHECK(message_of<InvalidArgument>([&] { a * b; }) ==
+  CHECK(message_of<InvalidArgument>([&] { a* b; }) ==
         "multiply: shapes [2,3] and [2] do not broadcast: an axis has 3 and 2 elements");
   CHECK(message_of<InvalidArgument>([&] { a / b; }) ==
         "divide: shapes [2,3] and [2] do not broadcast: an axis has 3 and 2 elements");

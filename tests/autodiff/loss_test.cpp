@@ -15,7 +15,8 @@ using Vars = std::vector<Var<double>>;
 
 TEST_CASE("autodiff.loss: the rules agree with finite differences") {
   Rng rng(1);
-  const auto x = normal_tensor<double>(rng, {2, 3, 5}), y = normal_tensor<double>(rng, {2, 3, 5}), z = normal_tensor<double>(rng, {2, 3, 5});
+  const auto x = normal_tensor<double>(rng, {2, 3, 5}), y = normal_tensor<double>(rng, {2, 3, 5}),
+             z = normal_tensor<double>(rng, {2, 3, 5});
   check_rules([](const Vars& v) { return cross_entropy(v[0], {1, 0, 4, functional::ignored, 2, 2}); }, {x});
   check_rules([](const Vars& v) { return mean_squared_error(v[0], v[1]); }, {x, y});
   check_rules([](const Vars& v) { return huber(v[0], v[1], 0.7); }, {x, y});
@@ -61,7 +62,8 @@ TEST_CASE("autodiff.loss: wrong calls say what is wrong") {
   CHECK(call([&] { mean_squared_error(x, y); }) == "mean_squared_error: y has shape [3], expected [2,3] (shape of x)");
   CHECK(call([&] { huber(x, y); }) == "huber: y has shape [3], expected [2,3] (shape of x)");
   CHECK(call([&] { huber(x, x, 0.0); }) == "huber: limit must be positive, got 0");
-  CHECK(call([&] { binary_cross_entropy(x, y); }) == "binary_cross_entropy: y has shape [3], expected [2,3] (shape of logits)");
+  CHECK(call([&] { binary_cross_entropy(x, y); }) ==
+        "binary_cross_entropy: y has shape [3], expected [2,3] (shape of logits)");
   CHECK(call([&] { cross_entropy(x, {0}); }) == "cross_entropy: there are 1 labels for 2 rows of logits");
   CHECK(call([&] { cross_entropy(x, {0, 3}); }) == "cross_entropy: label 3 is not one of the 3 classes");
 }

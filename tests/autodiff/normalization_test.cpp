@@ -13,7 +13,8 @@ using Vars = std::vector<Var<double>>;
 
 TEST_CASE("autodiff.normalization: the rules agree with finite differences with and without gain and bias") {
   Rng rng(1);
-  const auto x = normal_tensor<double>(rng, {2, 3, 5}), gain = normal_tensor<double>(rng, {5}), bias = normal_tensor<double>(rng, {5});
+  const auto x = normal_tensor<double>(rng, {2, 3, 5}), gain = normal_tensor<double>(rng, {5}),
+             bias = normal_tensor<double>(rng, {5});
   check_rules([](const Vars& v) { return layer_norm<double>(v[0], v[1], v[2]); }, {x, gain, bias});
   check_rules([](const Vars& v) { return layer_norm<double>(v[0], v[1]); }, {x, gain});
   check_rules([](const Vars& v) { return layer_norm(v[0]); }, {x});

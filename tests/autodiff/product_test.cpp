@@ -35,7 +35,8 @@ TEST_CASE("autodiff.product: the rules of linear agree with finite differences")
 
 TEST_CASE("autodiff.product: linear is x times the transposed weight plus bias") {
   Rng rng(3);
-  const auto x = normal_tensor<double>(rng, {3, 5}), w = normal_tensor<double>(rng, {4, 5}), b = normal_tensor<double>(rng, {4});
+  const auto x = normal_tensor<double>(rng, {3, 5}), w = normal_tensor<double>(rng, {4, 5}),
+             b = normal_tensor<double>(rng, {4});
   const Matrix<double> expected =
       (x.matrix() * w.matrix().transpose()).rowwise() + Eigen::Map<const Eigen::RowVectorXd>(b.data(), 4);
   const auto y = linear(Var<double>(x), Var<double>(w), std::optional(Var<double>(b)));
@@ -60,14 +61,19 @@ TEST_CASE("autodiff.product: the same bits for any number of threads") {
 }
 
 TEST_CASE("autodiff.product: shapes that do not multiply are named") {
-  const Var<double> x(Tensor<double>({2, 3})), y(Tensor<double>({2, 3})), v(Tensor<double>({3})), z(Tensor<double>({2, 4, 3}));
+  const Var<double> x(Tensor<double>({2, 3})), y(Tensor<double>({2, 3})), v(Tensor<double>({3})),
+      z(Tensor<double>({2, 4, 3}));
   const auto call = [](auto&& f) { return message_of<InvalidArgument>(f); };
   CHECK(call([&] { matmul(x, y); }) == "matmul: shapes [2,3] and [2,3] do not multiply");
   CHECK(call([&] { matmul(x, v); }) == "matmul: a and b must be matrices or batches of them, got [2,3] and [3]");
-  CHECK(call([&] { matmul(z, Var<double>(Tensor<double>({3, 3, 4}))); }) == "matmul: shapes [2,4,3] and [3,3,4] do not multiply");
-  CHECK(call([&] { linear(x, Var<double>(Tensor<double>({3, 2}))); }) ==
-        "linear: x of shape [2,3] does not go through weight of shape [3,2]");
-  CHECK(call([&] { linear(x, y, std::optional(v)); }) == "linear: bias has shape [3], expected [2] (one for each row of weight)");
+  CHECK(call([&] {
+          matmul(z, Var<double>(Tensor<double>({3, 3, 4})));
+        }) == "matmul: shapes [2,4,3] and [3,3,4] do not multiply");
+  CHECK(call([&] {
+          linear(x, Var<double>(Tensor<double>({3, 2})));
+        }) == "linear: x of shape [2,3] does not go through weight of shape [3,2]");
+  CHECK(call([&] { linear(x, y, std::optional(v)); }) ==
+        "linear: bias has shape [3], expected [2] (one for each row of weight)");
 }
 
 }  // namespace

@@ -81,7 +81,8 @@ TEST_CASE("autodiff.shape: wrong calls say what is wrong") {
   CHECK(call([&] { concatenate(1, Vars{x, y}); }) == "concatenate: shapes [2,3] and [3,3] differ off axis 1");
   CHECK(call([&] { concatenate(0, Vars{}); }) == "concatenate: there must be at least one part");
   CHECK(call([&] { gather_rows(x, {2}); }) == "gather_rows: index 2 is not within the 2 rows of x");
-  CHECK(call([&] { scatter_rows(x, {0}, 4); }) == "scatter_rows: x of shape [2,3] does not have one row for each of 1 indices");
+  CHECK(call([&] { scatter_rows(x, {0}, 4); }) ==
+        "scatter_rows: x of shape [2,3] does not have one row for each of 1 indices");
   CHECK(call([&] { scatter_rows(x, {0, 4}, 4); }) == "scatter_rows: index 4 is not within 4 rows");
 }
 

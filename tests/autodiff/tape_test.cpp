@@ -102,7 +102,9 @@ TEST_CASE("autodiff.tape: the gradient of a tangent is the Hessian times the dir
 TEST_CASE("autodiff.tape: three momentum steps are differentiated through by one Hessian product a step") {
   // w_{t+1} = w_t - rate u_t with u_t = mu u_{t-1} + grad L(w_t); the gradient of L(w_3) with respect to w_0.
   constexpr double rate = 0.1, mu = 0.9;
-  const auto loss_of = [](const Var<double>& w) { return sum(tanh(w * w) * Var<double>(numbers({1, 2, -1}))) + sum(w) * mean(square(w)); };
+  const auto loss_of = [](const Var<double>& w) {
+    return sum(tanh(w * w) * Var<double>(numbers({1, 2, -1}))) + sum(w) * mean(square(w));
+  };
   const auto final_loss = [&](Tensor<double> w) {
     Tensor<double> u(w.shape());
     for (int t = 0; t < 3; ++t) {
@@ -226,23 +228,29 @@ TEST_CASE("autodiff.tape: wrong calls say what is wrong") {
   const auto call = [](auto&& f) { return message_of<InvalidArgument>(f); };
   CHECK(call([&] { tape.backward(x); }) ==
         "Tape::backward: the result has shape [2], expected one element; start from a cotangent otherwise");
-  CHECK(call([&] { tape.backward({{x, numbers({1})}}); }) ==
-        "Tape::backward: cotangent has shape [1], expected [2] (shape of its value)");
+  CHECK(call([&] {
+          tape.backward({{x, numbers({1})}});
+        }) == "Tape::backward: cotangent has shape [1], expected [2] (shape of its value)");
   CHECK(call([&] { tape.backward(sum(c)); }) ==
         "Tape::backward: a value of shape [] was not recorded: it depends on no variable and no parameter");
   CHECK(call([&] { tape.backward(sum(foreign)); }) == "Tape::backward: a value of shape [] belongs to another tape");
   CHECK(call([&] { x + foreign; }) == "add: its inputs belong to different tapes");
-  CHECK(call([&] { tape.tangent(square(x), {{x, Var<double>(numbers({1}))}}); }) ==
-        "Tape::tangent: direction has shape [1], expected [2] (shape of its value)");
+  CHECK(call([&] {
+          tape.tangent(square(x), {{x, Var<double>(numbers({1}))}});
+        }) == "Tape::tangent: direction has shape [1], expected [2] (shape of its value)");
   CHECK(call([&] { x.item(); }) == "Var::item: the value has shape [2], expected one element");
   const auto y = square(x);
   tape.backward(sum(y));
-  CHECK(call([&] { square(y); }) ==
-        "square: a value of shape [2] was recorded before the tape's last backward(), which freed it; use gradients() to "
-        "sweep more than once");
+  CHECK(
+      call([&] { square(y); }) ==
+      "square: a value of shape [2] was recorded before the tape's last backward(), which freed it; use gradients() to "
+      "sweep more than once");
   const auto z = tape.variable(numbers({1}));
-  const auto opaque = record<double>("opaque", {z}, numbers({1}), [](Tensor<double>&, Gradients<double>&) {}, nullptr);
-  CHECK(call([&] { tape.tangent(opaque, {{z, Var<double>(numbers({1}))}}); }) == "Tape::tangent: opaque has no tangent rule");
+  const auto opaque = record<double>(
+      "opaque", {z}, numbers({1}), [](Tensor<double>&, Gradients<double>&) {}, nullptr);
+  CHECK(call([&] {
+          tape.tangent(opaque, {{z, Var<double>(numbers({1}))}});
+        }) == "Tape::tangent: opaque has no tangent rule");
 }
 
 }  // namespace

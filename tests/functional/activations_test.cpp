@@ -17,8 +17,8 @@ T apply(const F& f, double x) {
   return *out.data();
 }
 
-/// Relative error against long double, in units of the type's epsilon; results below the smallest normal number count as
-/// zero.
+/// Relative error against long double, in units of the type's epsilon; results below the smallest normal number count
+/// as zero.
 template <class T, class F, class Exact>
 double worst_error(const F& f, Exact exact, double from, double to) {
   double worst = 0;
@@ -27,7 +27,8 @@ double worst_error(const F& f, Exact exact, double from, double to) {
     const long double expected = exact(static_cast<long double>(x));
     const long double error = std::abs(static_cast<long double>(apply<T>(f, static_cast<double>(x))) - expected);
     const long double scale = std::abs(expected) + static_cast<long double>(std::numeric_limits<T>::min());
-    worst = std::max(worst, static_cast<double>(error / scale) / static_cast<double>(std::numeric_limits<T>::epsilon()));
+    worst =
+        std::max(worst, static_cast<double>(error / scale) / static_cast<double>(std::numeric_limits<T>::epsilon()));
   }
   return worst;
 }
@@ -36,18 +37,29 @@ TEMPLATE_TEST_CASE("functional.activations: values agree with long double to a f
   using T = TestType;
   const auto sigma = [](long double x) { return 1 / (1 + std::exp(-x)); };
   CHECK(worst_error<T>(Sigmoid{}, sigma, -30, 30) <= 6);
-  CHECK(worst_error<T>(Silu{}, [&](long double x) { return x * sigma(x); }, -30, 30) <= 8);
-  CHECK(worst_error<T>(Softplus{}, [](long double x) { return std::log1p(std::exp(x)); }, -30, 30) <= 8);
-  CHECK(worst_error<T>(Tanh{}, [](long double x) { return std::tanh(x); }, -10, 10) <= 4);
-  CHECK(worst_error<T>(Exp{}, [](long double x) { return std::exp(x); }, -20, 20) <= 3);
-  CHECK(worst_error<T>(Log{}, [](long double x) { return std::log(x); }, 1e-3, 0.9) <= 4);
-  CHECK(worst_error<T>(Reciprocal{}, [](long double x) { return 1 / x; }, 0.1, 9) <= 1);
-  CHECK(worst_error<T>(Sqrt{}, [](long double x) { return std::sqrt(x); }, 0, 9) <= 1);
-  CHECK(worst_error<T>(Relu{}, [](long double x) { return std::max(x, 0.0L); }, -3, 3) == 0);
-  CHECK(worst_error<T>(LeakyRelu{0.25}, [](long double x) { return x > 0 ? x : x / 4; }, -3, 3) == 0);
-  CHECK(worst_error<T>(Clamp{-0.5, 1.5}, [](long double x) { return std::clamp(x, -0.5L, 1.5L); }, -3, 3) == 0);
+  CHECK(worst_error<T>(
+            Silu{}, [&](long double x) { return x * sigma(x); }, -30, 30) <= 8);
+  CHECK(worst_error<T>(
+            Softplus{}, [](long double x) { return std::log1p(std::exp(x)); }, -30, 30) <= 8);
+  CHECK(worst_error<T>(
+            Tanh{}, [](long double x) { return std::tanh(x); }, -10, 10) <= 4);
+  CHECK(worst_error<T>(
+            Exp{}, [](long double x) { return std::exp(x); }, -20, 20) <= 3);
+  CHECK(worst_error<T>(
+            Log{}, [](long double x) { return std::log(x); }, 1e-3, 0.9) <= 4);
+  CHECK(worst_error<T>(
+            Reciprocal{}, [](long double x) { return 1 / x; }, 0.1, 9) <= 1);
+  CHECK(worst_error<T>(
+            Sqrt{}, [](long double x) { return std::sqrt(x); }, 0, 9) <= 1);
+  CHECK(worst_error<T>(
+            Relu{}, [](long double x) { return std::max(x, 0.0L); }, -3, 3) == 0);
+  CHECK(worst_error<T>(
+            LeakyRelu{0.25}, [](long double x) { return x > 0 ? x : x / 4; }, -3, 3) == 0);
+  CHECK(worst_error<T>(
+            Clamp{-0.5, 1.5}, [](long double x) { return std::clamp(x, -0.5L, 1.5L); }, -3, 3) == 0);
   // The argument of erfc and of the logistic function is rounded before: an error of |argument| units or so.
-  CHECK(worst_error<T>(GeluErf{}, [](long double x) { return x * std::erfc(-x / std::sqrt(2.0L)) / 2; }, -3, 6) <= 60);
+  CHECK(worst_error<T>(
+            GeluErf{}, [](long double x) { return x * std::erfc(-x / std::sqrt(2.0L)) / 2; }, -3, 6) <= 60);
   CHECK(worst_error<T>(
             GeluTanh{},
             [&](long double x) {

@@ -25,21 +25,24 @@ double at(const Tensor<double>& x, const Shape& whole, Index place) {
   return x.data()[offset];
 }
 
-const Shape shapes[] = {Shape{4, 3, 17}, Shape{3, 17},    Shape{17},       Shape{4, 1, 1},  Shape{4, 3, 1}, Shape{4, 1, 17},
-                        Shape{1},        Shape{1, 3, 1},  Shape{1, 1, 17}, Shape{2, 4, 3, 17}, Shape{5, 1, 3, 1},
-                        Shape(std::array<Index, 0>{})};
+const Shape shapes[] = {Shape{4, 3, 17}, Shape{3, 17},       Shape{17},         Shape{4, 1, 1},
+                        Shape{4, 3, 1},  Shape{4, 1, 17},    Shape{1},          Shape{1, 3, 1},
+                        Shape{1, 1, 17}, Shape{2, 4, 3, 17}, Shape{5, 1, 3, 1}, Shape(std::array<Index, 0>{})};
 
 TEST_CASE("functional.elementwise: broadcasting agrees with index arithmetic for every pair of shapes") {
   Rng rng(1);
   for (const Shape& left : shapes)
     for (const Shape& right : shapes) {
-      if (left.rank() == 4 && right.rank() == 4 && left[0] != right[0] ) continue;  // 2 against 5
+      if (left.rank() == 4 && right.rank() == 4 && left[0] != right[0]) continue;  // 2 against 5
       const auto a = normal_tensor<double>(rng, left), b = normal_tensor<double>(rng, right);
       Tensor<double> out(broadcast_shape("test", left, right));
-      broadcast(out, [](const auto& p, const auto& q) { return p - q; }, a, b);
+      broadcast(
+          out, [](const auto& p, const auto& q) { return p - q; }, a, b);
       bool all = true;
-      for (Index i = 0; i < out.size(); ++i) all = all && out.data()[i] == at(a, out.shape(), i) - at(b, out.shape(), i);
-      INFO(left.rank() << " and " << right.rank() << " axes, " << left.size() << " and " << right.size() << " elements");
+      for (Index i = 0; i < out.size(); ++i)
+        all = all && out.data()[i] == at(a, out.shape(), i) - at(b, out.shape(), i);
+      INFO(left.rank() << " and " << right.rank() << " axes, " << left.size() << " and " << right.size()
+                       << " elements");
       CHECK(all);
     }
 }
@@ -94,8 +97,9 @@ TEST_CASE("functional.elementwise: an output may be its own input") {
 }
 
 TEST_CASE("functional.elementwise: shapes that do not broadcast are named") {
-  CHECK(test::message_of<InvalidArgument>([] { broadcast_shape("add", Shape{2, 3}, Shape{4, 3}); }) ==
-        "add: shapes [2,3] and [4,3] do not broadcast: an axis has 2 and 4 elements");
+  CHECK(test::message_of<InvalidArgument>([] {
+          broadcast_shape("add", Shape{2, 3}, Shape{4, 3});
+        }) == "add: shapes [2,3] and [4,3] do not broadcast: an axis has 2 and 4 elements");
   CHECK(broadcast_shape("add", Shape{0, 3}, Shape{1, 3}) == Shape{0, 3});
 }
 

@@ -14,7 +14,8 @@ namespace {
 using test::message_of;
 
 template <class T>
-Tensor<T> normalized(const Tensor<T>& x, const NormalizeOptions& options, View<const T, 1> gain = {}, View<const T, 1> bias = {}) {
+Tensor<T> normalized(const Tensor<T>& x, const NormalizeOptions& options, View<const T, 1> gain = {},
+                     View<const T, 1> bias = {}) {
   Tensor<T> y(x.shape()), statistics({x.extent(0), 2});
   normalize(x.template view<2>(), options, gain, bias, y.template view<2>(), statistics.template view<2>());
   return y;
@@ -57,7 +58,8 @@ TEST_CASE("functional.normalization: large offsets do not drown the deviations")
 
 TEST_CASE("functional.normalization: all gradients have the same bits for any number of threads") {
   Rng rng(3);
-  const auto x = normal_tensor<float>(rng, {300, 33}), dy = normal_tensor<float>(rng, {300, 33}), gain = normal_tensor<float>(rng, {33});
+  const auto x = normal_tensor<float>(rng, {300, 33}), dy = normal_tensor<float>(rng, {300, 33}),
+             gain = normal_tensor<float>(rng, {33});
   const auto run = [&] {
     Tensor<float> y(x.shape()), statistics({300, 2}), dx(x.shape()), dgain(Shape{33}), dbias(Shape{33});
     normalize(x.view<2>(), {}, gain.view<1>(), View<const float, 1>(), y.view<2>(), statistics.view<2>());
@@ -76,14 +78,20 @@ TEST_CASE("functional.normalization: wrong calls say what is wrong") {
   Tensor<double> x({2, 3}), statistics({2, 2}), narrow({2, 1});
   const Tensor<double> gain(Shape{2});
   const auto call = [&](auto&& f) { return message_of<InvalidArgument>(f); };
-  CHECK(call([&] { normalize(x.view<2>(), {.epsilon = -1}, View<const double, 1>(), View<const double, 1>(), x.view<2>(), statistics.view<2>()); }) ==
-        "normalize: epsilon must be at least 0, got -1");
-  CHECK(call([&] { normalize(x.view<2>(), {}, gain.view<1>(), View<const double, 1>(), x.view<2>(), statistics.view<2>()); }) ==
-        "normalize: gain has shape [2], expected [3] (one for each column of x)");
-  CHECK(call([&] { normalize(x.view<2>(), {}, View<const double, 1>(), View<const double, 1>(), x.view<2>(), narrow.view<2>()); }) ==
-        "normalize: statistics has shape [2,1], expected [2,2] (m and r for each row of x)");
-  CHECK(call([&] { normalize(x.view<2>().transposed(0, 1), {}, View<const double, 1>(), View<const double, 1>(), x.view<2>(), statistics.view<2>()); })
-            .starts_with("normalize: x must be contiguous"));
+  CHECK(call([&] {
+          normalize(x.view<2>(), {.epsilon = -1}, View<const double, 1>(), View<const double, 1>(), x.view<2>(),
+                    statistics.view<2>());
+        }) == "normalize: epsilon must be at least 0, got -1");
+  CHECK(call([&] {
+          normalize(x.view<2>(), {}, gain.view<1>(), View<const double, 1>(), x.view<2>(), statistics.view<2>());
+        }) == "normalize: gain has shape [2], expected [3] (one for each column of x)");
+  CHECK(call([&] {
+          normalize(x.view<2>(), {}, View<const double, 1>(), View<const double, 1>(), x.view<2>(), narrow.view<2>());
+        }) == "normalize: statistics has shape [2,1], expected [2,2] (m and r for each row of x)");
+  CHECK(call([&] {
+          normalize(x.view<2>().transposed(0, 1), {}, View<const double, 1>(), View<const double, 1>(), x.view<2>(),
+                    statistics.view<2>());
+        }).starts_with("normalize: x must be contiguous"));
 }
 
 }  // namespace

@@ -10,7 +10,8 @@ namespace {
 
 using test::message_of;
 
-TEMPLATE_TEST_CASE("linalg.product: every storage order and blocks of matrices agree with long double", "", float, double) {
+TEMPLATE_TEST_CASE("linalg.product: every storage order and blocks of matrices agree with long double", "", float,
+                   double) {
   using T = TestType;
   Rng rng(1);
   for (const Index m : {1, 5, 70, 600})
@@ -51,10 +52,14 @@ TEST_CASE("linalg.product: wrong calls say what is wrong and leave the result al
   const Matrix<double> a = Matrix<double>::Ones(2, 3), b = Matrix<double>::Ones(3, 4);
   Matrix<double> c = Matrix<double>::Constant(2, 4, 5), square = Matrix<double>::Ones(4, 4);
   const auto call = [](auto&& f) { return message_of<InvalidArgument>(f); };
-  CHECK(call([&] { multiply(a, a, c); }) == "multiply: b has shape [2,3], expected [3,3] (as many rows as a has columns)");
-  CHECK(call([&] { multiply(b, square, c); }) == "multiply: c has shape [2,4], expected [3,4] (rows of a, columns of b)");
+  CHECK(call([&] { multiply(a, a, c); }) ==
+        "multiply: b has shape [2,3], expected [3,3] (as many rows as a has columns)");
+  CHECK(call([&] { multiply(b, square, c); }) ==
+        "multiply: c has shape [2,4], expected [3,4] (rows of a, columns of b)");
   CHECK(call([&] { multiply(square, square, square); }) == "multiply: c overlaps a factor");
-  CHECK(call([&] { multiply(a, b, View<double, 2>(c.data(), {2, 4}, {1, 2})); }) == "multiply: c must have contiguous rows");
+  CHECK(call([&] {
+          multiply(a, b, View<double, 2>(c.data(), {2, 4}, {1, 2}));
+        }) == "multiply: c must have contiguous rows");
   const View<const double, 2> gaps(square.data(), {2, 2}, {8, 2});
   Matrix<double> small(2, 2);
   CHECK(call([&] { multiply(gaps, small, Matrix<double>(small)); }).find("contiguous") != std::string::npos);

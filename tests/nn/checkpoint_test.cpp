@@ -70,7 +70,8 @@ TEST_CASE("nn.checkpoint: a file that does not fit is named and leaves the modul
   save(bare, path);
   CHECK(fault() == "load: " + path + " has no tensor \"bias\"");
   save(layer, path);
-  CHECK(message_of<InvalidArgument>([&] { load(bare, path); }) == "load: " + path + " has a tensor \"bias\" that the module has not");
+  CHECK(message_of<InvalidArgument>([&] { load(bare, path); }) ==
+        "load: " + path + " has a tensor \"bias\" that the module has not");
   CHECK(identical(weight, layer.weight.value));
 }
 

@@ -18,7 +18,8 @@ Moments moments(const Tensor<double>& x) {
 }
 
 TEST_CASE("nn.initialize: deviations and limits are those of the formulas") {
-  // 120 x 200 x 4: fan-in 800, fan-out 480. The deviation of n numbers is off by 1 / sqrt(2 n) of itself or less: 0.0023.
+  // 120 x 200 x 4: fan-in 800, fan-out 480. The deviation of n numbers is off by 1 / sqrt(2 n) of itself or less:
+  // 0.0023.
   const Shape shape{120, 200, 4};
   const auto check = [](const char* name, const Tensor<double>& x, double deviation, double limit) {
     INFO(name);

@@ -97,12 +97,14 @@ TEST_CASE("nn.layers: dropout keeps the mean, its gradient follows the mask and 
   const auto before = rng.position();
   CHECK(identical(dropout(Var<double>(ones), 0, rng).value(), ones));
   CHECK(rng.position() == before);
-  CHECK(message_of<InvalidArgument>([&] { dropout(Var<double>(ones), 1, rng); }) == "dropout: probability must be in [0, 1), got 1");
+  CHECK(message_of<InvalidArgument>([&] { dropout(Var<double>(ones), 1, rng); }) ==
+        "dropout: probability must be in [0, 1), got 1");
 }
 
 TEST_CASE("nn.layers: a network needs an input and an output") {
   Rng rng(8);
-  CHECK(message_of<InvalidArgument>([&] { Mlp<float>(rng, {3}); }) == "Mlp: widths must name an input and an output, got 1 of them");
+  CHECK(message_of<InvalidArgument>([&] { Mlp<float>(rng, {3}); }) ==
+        "Mlp: widths must name an input and an output, got 1 of them");
 }
 
 }  // namespace

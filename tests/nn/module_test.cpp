@@ -38,7 +38,8 @@ TEST_CASE("nn.module: names lead from the outermost module to the parameter") {
   Block made = block(true);
   std::vector<std::string> names;
   for_each_parameter(made, [&](const std::string& name, auto&) { names.push_back(name); });
-  CHECK(names == std::vector<std::string>{"layers.0.weight", "layers.0.bias", "layers.1.weight", "norm.weight", "norm.bias", "scale"});
+  CHECK(names == std::vector<std::string>{"layers.0.weight", "layers.0.bias", "layers.1.weight", "norm.weight",
+                                          "norm.bias", "scale"});
   names.clear();
   for_each_tensor(made, [&](const std::string& name, auto&) { names.push_back(name); });
   CHECK(names.back() == "seen");

@@ -78,7 +78,8 @@ Var<T> unary(std::string_view name, const Var<T>& x, F f, Slope slope) {
 template <Real T, class F>
 Var<T> straight_slope(const F& f, const Var<T>& s) {
   Tensor<T> slope = uninitialized(s.shape(), {s});
-  functional::map(slope, [&](const auto& at) { return f.slope(at); }, s.value());
+  functional::map(
+      slope, [&](const auto& at) { return f.slope(at); }, s.value());
   return Var<T>(std::move(slope));
 }
 
@@ -99,7 +100,8 @@ Var<T> broadcast_to(const Var<T>& x, const Shape& shape) {
   require(functional::broadcast_shape("broadcast_to", x.shape(), shape) == shape, "broadcast_to", "shape ",
           x.shape().extents(), " does not broadcast to ", shape.extents());
   Tensor<T> y = uninitialized(shape, {x});
-  functional::broadcast(y, [](const auto& p, const auto&) { return p; }, x.value(), y);
+  functional::broadcast(
+      y, [](const auto& p, const auto&) { return p; }, x.value(), y);
   return record<T>(
       "broadcast_to", {x}, std::move(y),
       [from = x.shape()](Tensor<T>& gradient, Gradients<T>& into) {
@@ -113,7 +115,8 @@ namespace detail {
 template <Real T>
 Var<T> add(std::string_view name, const Var<T>& a, const Var<T>& b, T sign) {
   const auto signed_b = [sign](const auto& q) { return q * simd::batch<T>(sign); };
-  Tensor<T> y = broadcast(name, [&](const auto& p, const auto& q) { return p + signed_b(q); }, a, b);
+  Tensor<T> y = broadcast(
+      name, [&](const auto& p, const auto& q) { return p + signed_b(q); }, a, b);
   const Shape shape = y.shape();
   return record<T>(
       name, {a, b}, std::move(y),
@@ -157,7 +160,8 @@ Var<T> operator*(const Var<T>& x, std::type_identity_t<T> factor) {
 template <Real T>
 Var<T> operator+(const Var<T>& x, std::type_identity_t<T> shift) {
   Tensor<T> y = uninitialized(x.shape(), {x});
-  functional::map(y, [shift](const auto& p) { return p + simd::batch<T>(shift); }, x.value());
+  functional::map(
+      y, [shift](const auto& p) { return p + simd::batch<T>(shift); }, x.value());
   return record<T>(
       "add a number", {x}, std::move(y),
       [](Tensor<T>& gradient, Gradients<T>& into) { into.add(0, std::move(gradient)); },
@@ -190,7 +194,8 @@ Var<T> operator/(const Var<T>& a, const Var<T>& b) {
         Tensor<T> left = detail::with_gradient(into, detail::quotient, gradient, b.value());
         if (into.wants(1)) {  // -(g / b) (a / b)
           Tensor<T> right = detail::with_gradient(into, detail::product, left, a.value());
-          functional::broadcast(right, [](const auto& p, const auto& q) { return -(p / q); }, right, b.value());
+          functional::broadcast(
+              right, [](const auto& p, const auto& q) { return -(p / q); }, right, b.value());
           detail::add_repeated(into, 1, b.shape(), std::move(right));
         }
         if (into.wants(0)) detail::add_repeated(into, 0, a.shape(), std::move(left));

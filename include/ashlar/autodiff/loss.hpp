@@ -36,14 +36,15 @@ Var<T> cross_entropy(const Var<T>& logits, std::vector<Index> labels) {
       "cross_entropy", {logits}, std::move(loss),
       [logits, kept, total](Tensor<T>& gradient, Gradients<T>& into) {
         Tensor<T> part = into.uninitialized(logits.shape());
-        functional::cross_entropy_backward(detail::rows_of(logits.value()), *kept, total->template view<1>(), *gradient.data(),
-                                           detail::rows_of(part));
+        functional::cross_entropy_backward(detail::rows_of(logits.value()), *kept, total->template view<1>(),
+                                           *gradient.data(), detail::rows_of(part));
         into.add(0, std::move(part));
       },
       [logits, kept](Tangents<T> d) {
         const View<const T, 2> rows = detail::rows_of(logits.value());
         Tensor<T> chosen(logits.shape()), weight({rows.extent(0), 1});
-        const auto counted = static_cast<T>(std::ranges::count_if(*kept, [](Index label) { return label != functional::ignored; }));
+        const auto counted =
+            static_cast<T>(std::ranges::count_if(*kept, [](Index label) { return label != functional::ignored; }));
         for (Index i = 0; i < rows.extent(0); ++i)
           if (const Index label = (*kept)[static_cast<std::size_t>(i)]; label != functional::ignored) {
             chosen.data()[i * rows.extent(1) + label] = T(1);
@@ -78,7 +79,8 @@ Var<T> binary_cross_entropy(const Var<T>& logits, const Var<T>& y) {
   return mean(softplus(logits) - logits * y);
 }
 
-/// Mean of (log v + (x - mean)^2 / v) / 2 with v = e^log_variance: minus the log-density of a normal variable, less log(2 pi) / 2.
+/// Mean of (log v + (x - mean)^2 / v) / 2 with v = e^log_variance: minus the log-density of a normal variable, less
+/// log(2 pi) / 2.
 template <Real T>
 Var<T> gaussian_negative_log_likelihood(const Var<T>& x, const Var<T>& expectation, const Var<T>& log_variance) {
   return mean(log_variance + square(x - expectation) * exp(-log_variance)) * T(0.5);

@@ -34,7 +34,8 @@ Var<T> normalize(std::string_view name, const Var<T>& x, const std::optional<Var
   const View<const T, 2> rows = rows_of(x.value());
   Tensor<T> y = uninitialized(x.shape(), {x});
   const auto statistics = std::make_shared<Tensor<T>>(Tensor<T>::uninitialized({rows.extent(0), 2}));
-  functional::normalize(rows, options, vector_or_empty(gain), vector_or_empty(bias), rows_of(y), statistics->template view<2>());
+  functional::normalize(rows, options, vector_or_empty(gain), vector_or_empty(bias), rows_of(y),
+                        statistics->template view<2>());
   return record<T>(
       name, {x, gain ? *gain : Var<T>(), bias ? *bias : Var<T>()}, std::move(y),
       [x, gain, options, statistics, d](Tensor<T>& gradient, Gradients<T>& into) {
@@ -43,9 +44,9 @@ Var<T> normalize(std::string_view name, const Var<T>& x, const std::optional<Var
         if (into.wants(1)) dgain = into.uninitialized({d});
         if (into.wants(2)) dbias = into.uninitialized({d});
         const auto vector = [](Tensor<T>& v) { return v.rank() == 1 ? v.template view<1>() : View<T, 1>(); };
-        functional::normalize_backward(rows_of(x.value()), options, vector_or_empty(gain), statistics->template view<2>(),
-                                       rows_of(std::as_const(gradient)), into.wants(0) ? rows_of(dx) : View<T, 2>(),
-                                       vector(dgain), vector(dbias));
+        functional::normalize_backward(rows_of(x.value()), options, vector_or_empty(gain),
+                                       statistics->template view<2>(), rows_of(std::as_const(gradient)),
+                                       into.wants(0) ? rows_of(dx) : View<T, 2>(), vector(dgain), vector(dbias));
         if (into.wants(0)) into.add(0, std::move(dx));
         if (into.wants(1)) into.add(1, std::move(dgain));
         if (into.wants(2)) into.add(2, std::move(dbias));
@@ -71,7 +72,8 @@ Var<T> normalize(std::string_view name, const Var<T>& x, const std::optional<Var
 
 }  // namespace detail
 
-/// (x - mean x) / sqrt(var x + epsilon) over the last axis, times gain plus bias. x: [..., d]; gain, bias: [d] or absent.
+/// (x - mean x) / sqrt(var x + epsilon) over the last axis, times gain, plus bias. x: [..., d]; gain, bias: [d], or
+/// absent.
 template <Real T>
 Var<T> layer_norm(const Var<T>& x, const std::optional<Var<T>>& gain = {}, const std::optional<Var<T>>& bias = {},
                   double epsilon = 1e-5) {

@@ -56,12 +56,12 @@ void multiply_each(const View<const T, 3>& a, const View<const T, 3>& b, const V
 
 }  // namespace detail
 
-/// Products of the matrices in the last two axes. a: [..., m, k], b: [..., k, n] with the same leading extents, or [k, n]
-/// for all of them; result: [..., m, n].
+/// Products of the matrices in the last two axes. a: [..., m, k]; b: [..., k, n] with the same leading extents, or one
+/// matrix [k, n] for all of them; result: [..., m, n].
 template <Real T>
 Var<T> matmul(const Var<T>& a, const Var<T>& b) {
-  require(a.rank() >= 2 && b.rank() >= 2, "matmul", "a and b must be matrices or batches of them, got ", a.shape().extents(),
-          " and ", b.shape().extents());
+  require(a.rank() >= 2 && b.rank() >= 2, "matmul", "a and b must be matrices or batches of them, got ",
+          a.shape().extents(), " and ", b.shape().extents());
   const bool shared = b.rank() == 2;
   bool fits = a.extent(a.rank() - 1) == b.extent(b.rank() - 2) && (shared || a.rank() == b.rank());
   for (int axis = 0; fits && !shared && axis + 2 < a.rank(); ++axis) fits = a.extent(axis) == b.extent(axis);
@@ -71,7 +71,8 @@ Var<T> matmul(const Var<T>& a, const Var<T>& b) {
     linalg::multiply(detail::rows_of(a.value()), b.value(), detail::rows_of(y));
   else
     detail::multiply_each<T>(detail::matrices_of(a.value().data(), a.shape()),
-                             detail::matrices_of(b.value().data(), b.shape()), detail::matrices_of(y.data(), y.shape()));
+                             detail::matrices_of(b.value().data(), b.shape()),
+                             detail::matrices_of(y.data(), y.shape()));
   return record<T>(
       "matmul", {a, b}, std::move(y),
       [a, b, shared](Tensor<T>& gradient, Gradients<T>& into) {
@@ -81,7 +82,8 @@ Var<T> matmul(const Var<T>& a, const Var<T>& b) {
         if (into.wants(0)) {  // gradient b^T
           Tensor<T> part = into.uninitialized(a.shape());
           if (shared)
-            linalg::multiply(detail::rows_of(std::as_const(gradient)), right[0].transposed(0, 1), detail::rows_of(part));
+            linalg::multiply(detail::rows_of(std::as_const(gradient)), right[0].transposed(0, 1),
+                             detail::rows_of(part));
           else
             detail::multiply_each<T>(out, right.transposed(1, 2), detail::matrices_of(part.data(), part.shape()));
           into.add(0, std::move(part));
@@ -89,7 +91,8 @@ Var<T> matmul(const Var<T>& a, const Var<T>& b) {
         if (into.wants(1)) {  // a^T gradient
           Tensor<T> part = into.uninitialized(b.shape());
           if (shared)
-            linalg::multiply(detail::rows_of(a.value()).transposed(0, 1), detail::rows_of(std::as_const(gradient)), part);
+            linalg::multiply(detail::rows_of(a.value()).transposed(0, 1), detail::rows_of(std::as_const(gradient)),
+                             part);
           else
             detail::multiply_each<T>(left.transposed(1, 2), out, detail::matrices_of(part.data(), part.shape()));
           into.add(1, std::move(part));
@@ -106,11 +109,12 @@ template <Real T>
 Var<T> linear(const Var<T>& x, const Var<T>& weight, const std::optional<Var<T>>& bias = {}) {
   require(x.rank() >= 1 && weight.rank() == 2 && x.extent(x.rank() - 1) == weight.extent(1), "linear", "x of shape ",
           x.shape().extents(), " does not go through weight of shape ", weight.shape().extents());
-  if (bias)
-    check_shape("linear", "bias", bias->shape().extents(), {weight.extent(0)}, "one for each row of weight");
+  if (bias) check_shape("linear", "bias", bias->shape().extents(), {weight.extent(0)}, "one for each row of weight");
   Tensor<T> y = uninitialized(detail::with_extent(x.shape(), x.rank() - 1, weight.extent(0)), {x, weight});
   linalg::multiply(detail::rows_of(x.value()), View<const T, 2>(weight.value()).transposed(0, 1), detail::rows_of(y));
-  if (bias) functional::broadcast(y, [](const auto& p, const auto& q) { return p + q; }, y, bias->value());
+  if (bias)
+    functional::broadcast(
+        y, [](const auto& p, const auto& q) { return p + q; }, y, bias->value());
   return record<T>(
       "linear", {x, weight, bias ? *bias : Var<T>()}, std::move(y),
       [x, weight](Tensor<T>& gradient, Gradients<T>& into) {

@@ -27,7 +27,8 @@ Var<T> sum_to(const Var<T>& x, const Shape& shape) {
       "sum_to", {x}, std::move(y),
       [from = x.shape()](Tensor<T>& gradient, Gradients<T>& into) {
         Tensor<T> part = into.uninitialized(from);
-        functional::broadcast(part, [](const auto& p, const auto&) { return p; }, gradient, part);
+        functional::broadcast(
+            part, [](const auto& p, const auto&) { return p; }, gradient, part);
         into.add(0, std::move(part));
       },
       [shape](Tangents<T> d) { return sum_to(*d[0], shape); });

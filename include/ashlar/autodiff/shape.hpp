@@ -128,8 +128,8 @@ Var<T> permute(const Var<T>& x, std::vector<int> order) {
 template <Real T>
 Var<T> slice(const Var<T>& x, int axis, Index begin, Index end) {
   detail::check_axis("slice", axis, x.rank());
-  require(0 <= begin && begin <= end && end <= x.extent(axis), "slice", "[", begin, ", ", end, ") is not within axis ", axis,
-          " of ", x.shape().extents());
+  require(0 <= begin && begin <= end && end <= x.extent(axis), "slice", "[", begin, ", ", end, ") is not within axis ",
+          axis, " of ", x.shape().extents());
   Tensor<T> y = uninitialized(detail::with_extent(x.shape(), axis, end - begin), {x});
   detail::copy_from_slice(x.value(), y, axis, begin);
   return record<T>(
@@ -155,8 +155,8 @@ Var<T> concatenate(int axis, const std::vector<Var<T>>& parts) {
   for (const Var<T>& part : parts) {
     require(part.rank() == parts[0].rank() &&
                 detail::with_extent(part.shape(), axis, 0) == detail::with_extent(parts[0].shape(), axis, 0),
-            "concatenate", "shapes ", parts[0].shape().extents(), " and ", part.shape().extents(),
-            " differ off axis ", axis);
+            "concatenate", "shapes ", parts[0].shape().extents(), " and ", part.shape().extents(), " differ off axis ",
+            axis);
     extent += part.extent(axis);
     shapes.push_back(part.shape());
   }
@@ -193,7 +193,8 @@ template <Real T>
 Var<T> gather_rows(const Var<T>& x, std::vector<Index> at) {
   require(x.rank() >= 1, "gather_rows", "x must have at least one axis");
   const Index rows = x.extent(0), row = rows == 0 ? 0 : x.size() / rows;
-  for (const Index i : at) require(i >= 0 && i < rows, "gather_rows", "index ", i, " is not within the ", rows, " rows of x");
+  for (const Index i : at)
+    require(i >= 0 && i < rows, "gather_rows", "index ", i, " is not within the ", rows, " rows of x");
   Tensor<T> y = uninitialized(detail::with_extent(x.shape(), 0, static_cast<Index>(at.size())), {x});
   for (std::size_t k = 0; k < at.size(); ++k)
     std::copy_n(x.value().data() + at[k] * row, row, y.data() + static_cast<Index>(k) * row);

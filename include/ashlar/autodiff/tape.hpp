@@ -6,12 +6,12 @@
 //   *w.gradient();                                             // [shape of weights]
 //
 // For y = f(x) the tape keeps two rules: the reverse rule x' += (df/dx)^T y', and the tangent rule dy = (df/dx) dx,
-// written in operations that go on the tape themselves. backward() is one sweep of reverse rules. tangent() is one sweep
-// of tangent rules, and as its result is on the tape, backward() of it gives second derivatives:
+// written in operations that go on the tape themselves. backward() is one sweep of reverse rules. tangent() is one
+// sweep of tangent rules, and as its result is on the tape, backward() of it gives second derivatives:
 //   grad <grad L, v> = H v,  so  tape.backward(*tape.tangent(loss, {{w, v}}))  leaves H v in w.gradient().
 //
-// Operations are plain functions of tensors; the tape adds order, not arithmetic. The same inputs give the same bits for
-// any number of threads. A sweep frees what it has passed. A tape is for one thread at a time.
+// Operations are plain functions of tensors; the tape adds order, not arithmetic. The same inputs give the same bits
+// for any number of threads. A sweep frees what it has passed. A tape is for one thread at a time.
 #pragma once
 
 #include <algorithm>
@@ -39,7 +39,8 @@ class Tape;
 template <Real T>
 class Var;
 
-/// Numbers that training changes. No gradient is not a zero gradient: an optimiser leaves a parameter without one alone.
+/// Numbers that training changes. No gradient is not a zero gradient: an optimiser leaves a parameter without one
+/// alone.
 template <Real T>
 struct Parameter {
   Parameter() = default;
@@ -90,13 +91,14 @@ template <class T>
 void add_to(Tensor<T>& to, const Tensor<T>& from) {
   ASHLAR_ASSERT(to.shape() == from.shape());
   parallel_for(to.size(), elementwise_grain, [&](Index begin, Index end) {
-    Eigen::Map<Vector<T>>(to.data() + begin, end - begin) += Eigen::Map<const Vector<T>>(from.data() + begin, end - begin);
+    Eigen::Map<Vector<T>>(to.data() + begin, end - begin) +=
+        Eigen::Map<const Vector<T>>(from.data() + begin, end - begin);
   });
 }
 
-/// What a tape shares with the values made on it, which may outlive it: whether it is there, how often it was swept, and
-/// the memory of tensors that are gone. A training step repeats its shapes, and the pages of a fresh allocation cost as
-/// much as the arithmetic on them.
+/// What a tape shares with the values made on it, which may outlive it: whether it is there, how often it was swept,
+/// and the memory of tensors that are gone. A training step repeats its shapes, and the pages of a fresh allocation
+/// cost as much as the arithmetic on them.
 template <class T>
 struct TapeState {
   Tape<T>* tape = nullptr;
@@ -120,12 +122,12 @@ struct TapeState {
 template <class T>
 struct Cell {
   Tensor<T> own;
-  const Tensor<T>* value = &own;         // or a parameter's, or that of `source`
-  std::shared_ptr<Cell> source;          // of a detached value
-  std::shared_ptr<TapeState<T>> state;   // null for a constant made without a tape
-  std::uint64_t sweep = 0;               // how often the tape had been swept when this was made
-  Index slot = not_recorded;             // where its gradient is kept during a sweep
-  std::optional<Tensor<T>> gradient;     // of a variable, after backward()
+  const Tensor<T>* value = &own;        // or a parameter's, or that of `source`
+  std::shared_ptr<Cell> source;         // of a detached value
+  std::shared_ptr<TapeState<T>> state;  // null for a constant made without a tape
+  std::uint64_t sweep = 0;              // how often the tape had been swept when this was made
+  Index slot = not_recorded;            // where its gradient is kept during a sweep
+  std::optional<Tensor<T>> gradient;    // of a variable, after backward()
 
   Cell() = default;
   Cell(const Cell&) = delete;
@@ -185,8 +187,8 @@ class Var {
  private:
   friend class Tape<T>;
   template <Real U>
-  friend std::vector<Var<U>> record_all(std::string_view, std::span<const Var<U>>, std::vector<Tensor<U>>, ReverseRule<U>,
-                                        TangentRule<U>);
+  friend std::vector<Var<U>> record_all(std::string_view, std::span<const Var<U>>, std::vector<Tensor<U>>,
+                                        ReverseRule<U>, TangentRule<U>);
   template <Real U>
   friend Tensor<U> uninitialized(const Shape&, std::initializer_list<Var<U>>);
 
@@ -216,8 +218,8 @@ class Tape {
     });
     return var;
   }
-  /// A parameter by reference: it must stay, with its value, until the sweep, which adds to its gradient. Using it twice
-  /// gives the same variable.
+  /// A parameter by reference: it must stay, with its value, until the sweep, which adds to its gradient. Using it
+  /// twice gives the same variable.
   Var<T> use(Parameter<T>& parameter) {
     if (const auto found = used_.find(&parameter); found != used_.end()) return found->second;
     Var<T> var = constant({});
@@ -263,8 +265,8 @@ class Tape {
     ++state_->sweeps;
   }
 
-  /// The gradients of the sum of <cotangent, value> with respect to `at`, any recorded values; absent where no seed depends
-  /// on one. The tape stays as it is, and no gradient is left in variables and parameters.
+  /// The gradients of the sum of <cotangent, value> with respect to `at`, any recorded values; absent where no seed
+  /// depends on one. The tape stays as it is, and no gradient is left in variables and parameters.
   std::vector<std::optional<Tensor<T>>> gradients(std::initializer_list<Seed> seeds, std::span<const Var<T>> at) {
     for (const Var<T>& var : at) check_recorded("Tape::gradients", var);
     start("Tape::gradients", seeds);
@@ -328,8 +330,8 @@ class Tape {
  private:
   friend class Gradients<T>;
   template <Real U>
-  friend std::vector<Var<U>> record_all(std::string_view, std::span<const Var<U>>, std::vector<Tensor<U>>, ReverseRule<U>,
-                                        TangentRule<U>);
+  friend std::vector<Var<U>> record_all(std::string_view, std::span<const Var<U>>, std::vector<Tensor<U>>,
+                                        ReverseRule<U>, TangentRule<U>);
 
   struct Node {
     std::string_view name;
@@ -356,13 +358,18 @@ class Tape {
   }
   template <class Sink>
   void enter_leaf(std::string_view name, const Var<T>& var, Sink sink) {
-    enter({name, {}, 0, 0,
-           [sink](std::span<std::optional<Tensor<T>>> gradient, Gradients<T>&) { sink(std::move(*gradient[0])); }, {}},
+    enter({name,
+           {},
+           0,
+           0,
+           [sink](std::span<std::optional<Tensor<T>>> gradient, Gradients<T>&) { sink(std::move(*gradient[0])); },
+           {}},
           std::span(&var, 1));
   }
 
   void check_current(std::string_view function, const Var<T>& var) const {
-    require(var.cell_->state == state_, function, "a value of shape ", var.shape().extents(), " belongs to another tape");
+    require(var.cell_->state == state_, function, "a value of shape ", var.shape().extents(),
+            " belongs to another tape");
     require(var.cell_->sweep == state_->sweeps, function, "a value of shape ", var.shape().extents(),
             " was recorded before the tape's last backward(), which freed it; use gradients() to sweep more than once");
   }
@@ -389,8 +396,9 @@ class Tape {
 
   /// The reverse rule of one node, and an end to the gradients it used up, unless they are to be kept.
   void reverse(const Node& node, std::span<const char> kept) {
-    const auto outputs = std::span(gradients_).subspan(static_cast<std::size_t>(node.first_output),
-                                                       static_cast<std::size_t>(node.outputs));
+    const auto outputs =
+        std::span(gradients_)
+            .subspan(static_cast<std::size_t>(node.first_output), static_cast<std::size_t>(node.outputs));
     if (std::ranges::none_of(outputs, [](const auto& gradient) { return gradient.has_value(); })) return;
     std::vector<std::optional<Tensor<T>>> used(outputs.size());
     for (std::size_t k = 0; k < used.size(); ++k) {
@@ -407,8 +415,8 @@ class Tape {
   }
 
   std::shared_ptr<detail::TapeState<T>> state_;
-  std::deque<Node> nodes_;                             // a deque, because tangent rules record while one is read
-  std::vector<std::optional<Tensor<T>>> gradients_;    // by slot, during a sweep
+  std::deque<Node> nodes_;                           // a deque, because tangent rules record while one is read
+  std::vector<std::optional<Tensor<T>>> gradients_;  // by slot, during a sweep
   std::unordered_map<Parameter<T>*, Var<T>> used_;
 };
 

@@ -3,9 +3,9 @@
 //   functional::map(y, functional::Silu{}, x);
 //   functional::map(dx, functional::SlopeOf<functional::Silu>{}, dy, x);       // dx = dy silu'(x)
 //
-// A function f has operator()(x) and slope(s), where s is the input x or, when `from_output`, the output f(x): whichever
-// makes the slope cheap is what a network has to keep. Where f has a corner, the slope there is that of the left side for
-// relu and its leaky form, 0 for the absolute value.
+// A function f has operator()(x) and slope(s), where s is the input x or, when `from_output`, the output f(x):
+// whichever makes the slope cheap is what a network has to keep. Where f has a corner, the slope there is that of the
+// left side for relu and its leaky form, 0 for the absolute value.
 #pragma once
 
 #include <limits>
@@ -140,7 +140,8 @@ struct GeluErf {
   template <class B>
   B slope(const B& x) const {
     using T = detail::element<B>;
-    const B density = B(static_cast<T>(0.5 * std::numbers::sqrt2 * std::numbers::inv_sqrtpi)) * simd::exp(B(T(-0.5)) * x * x);
+    const B density =
+        B(static_cast<T>(0.5 * std::numbers::sqrt2 * std::numbers::inv_sqrtpi)) * simd::exp(B(T(-0.5)) * x * x);
     return phi(x) + x * density;
   }
 

@@ -29,11 +29,12 @@ inline constexpr Index ignored = -1;
 namespace detail {
 
 inline Index check_labels(std::string_view function, std::span<const Index> labels, Index rows, Index classes) {
-  require(static_cast<Index>(labels.size()) == rows, function, "there are ", static_cast<Index>(labels.size()), " labels for ", rows, " rows of logits");
+  require(static_cast<Index>(labels.size()) == rows, function, "there are ", static_cast<Index>(labels.size()),
+          " labels for ", rows, " rows of logits");
   Index counted = 0;
   for (const Index label : labels) {
-    require(label == ignored || (label >= 0 && label < classes), function, "label ", label, " is not one of the ", classes,
-            " classes");
+    require(label == ignored || (label >= 0 && label < classes), function, "label ", label, " is not one of the ",
+            classes, " classes");
     counted += label != ignored;
   }
   return counted;
@@ -41,8 +42,8 @@ inline Index check_labels(std::string_view function, std::span<const Index> labe
 
 }  // namespace detail
 
-/// logits: [rows, classes]; labels: [rows], a class each or `ignored`; total: [rows], filled with log sum_j e^logits[i, j]. The
-/// loss is 0 when no row counts.
+/// logits: [rows, classes]; labels: [rows], a class each or `ignored`; total: [rows], filled with the log-sum-exp of each
+/// row. The loss is 0 when no row counts.
 template <class X>
 scalar_t<X> cross_entropy(const X& logits, std::span<const Index> labels, Out<X, 1> total) {
   const In<X, 2> x = logits;
@@ -50,14 +51,16 @@ scalar_t<X> cross_entropy(const X& logits, std::span<const Index> labels, Out<X,
   linalg::row_log_sum_exp(x, total);
   double sum = 0;
   for (Index i = 0; i < x.extent(0); ++i)
-    if (const Index label = labels[static_cast<std::size_t>(i)]; label != ignored) sum += static_cast<double>(total[i]) - static_cast<double>(x(i, label));
+    if (const Index label = labels[static_cast<std::size_t>(i)]; label != ignored)
+      sum += static_cast<double>(total[i]) - static_cast<double>(x(i, label));
   return static_cast<scalar_t<X>>(counted == 0 ? 0 : sum / static_cast<double>(counted));
 }
 
 /// dlogits = dloss (softmax - one-hot) / rows that count, 0 in the others. dlogits: [rows, classes], both
 /// contiguous.
 template <class X>
-void cross_entropy_backward(const X& logits, std::span<const Index> labels, In<X, 1> total, scalar_t<X> dloss, Out<X, 2> dlogits) {
+void cross_entropy_backward(const X& logits, std::span<const Index> labels, In<X, 1> total, scalar_t<X> dloss,
+                            Out<X, 2> dlogits) {
   using T = scalar_t<X>;
   const In<X, 2> x = logits;
   const Index counted = detail::check_labels("cross_entropy_backward", labels, x.extent(0), x.extent(1));

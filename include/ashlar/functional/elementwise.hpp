@@ -3,8 +3,8 @@
 //   functional::map(y, [](auto x) { return x * x; }, x);                      // y = x^2, all of one shape
 //   functional::broadcast(y, [](auto a, auto b) { return a + b; }, rows, bias);
 //
-// Broadcasting is NumPy's: shapes are aligned at the last axis, and an axis of extent 1, or one that is missing, repeats.
-// Roof: copy bandwidth, unless f computes exponentials. The same bits for any number of threads.
+// Broadcasting is NumPy's: shapes are aligned at the last axis, and an axis of extent 1, or one that is missing,
+// repeats. Roof: copy bandwidth, unless f computes exponentials. The same bits for any number of threads.
 #pragma once
 
 #include <algorithm>
@@ -115,8 +115,9 @@ inline Shape broadcast_shape(std::string_view function, const Shape& a, const Sh
 template <class T, class F, class... In>
 void map(Tensor<T>& out, F&& f, const In&... in) {
   ASHLAR_ASSERT(((in.size() == out.size()) && ...));
-  parallel_for(out.size(), elementwise_grain,
-               [&](Index begin, Index end) { detail::map_run(begin, end, out.data(), f, detail::Run<T>{in.data()}...); });
+  parallel_for(out.size(), elementwise_grain, [&](Index begin, Index end) {
+    detail::map_run(begin, end, out.data(), f, detail::Run<T>{in.data()}...);
+  });
 }
 
 /// out = f(a, b), where out has the shape of the two under broadcasting.

@@ -4,8 +4,8 @@
 //
 //   functional::normalize(x, {.centred = true}, gain, bias, y, statistics);
 //
-// Ba, Kiros, Hinton, Layer Normalization, 2016; Zhang, Sennrich, Root Mean Square Layer Normalization, NeurIPS 2019. RMS norm
-// without gain is the SRMSNorm of TransNormerLLM: x sqrt(d) / |x|.
+// Ba, Kiros, Hinton, Layer Normalization, 2016; Zhang, Sennrich, Root Mean Square Layer Normalization, NeurIPS 2019.
+// RMS norm without gain is the SRMSNorm of TransNormerLLM: x sqrt(d) / |x|.
 //
 // Roof: copy bandwidth; a row stays in cache between the passes over it.
 #pragma once
@@ -22,8 +22,8 @@
 namespace ashlar::functional {
 
 struct NormalizeOptions {
-  bool centred = true;     ///< layer norm; RMS norm otherwise
-  double epsilon = 1e-5;   ///< added to the mean square: a row of equal numbers gives bias, a zero row stays finite
+  bool centred = true;    ///< layer norm; RMS norm otherwise
+  double epsilon = 1e-5;  ///< added to the mean square: a row of equal numbers gives bias, a zero row stays finite
 };
 
 namespace detail {
@@ -43,10 +43,11 @@ void check_normalize(std::string_view function, const View<const T, 2>& x, const
 
 }  // namespace detail
 
-/// x: [rows, d]; gain, bias: [d], or empty for 1 and 0; y: [rows, d]; statistics: [rows, 2], filled with m and r for the
-/// backward pass. All contiguous.
+/// x: [rows, d]; gain, bias: [d], or empty for 1 and 0; y: [rows, d]; statistics: [rows, 2], filled with m and r for
+/// the backward pass. All contiguous.
 template <class X>
-void normalize(const X& x, const NormalizeOptions& options, In<X, 1> gain, In<X, 1> bias, Out<X, 2> y, Out<X, 2> statistics) {
+void normalize(const X& x, const NormalizeOptions& options, In<X, 1> gain, In<X, 1> bias, Out<X, 2> y,
+               Out<X, 2> statistics) {
   using T = scalar_t<X>;
   const In<X, 2> in = x;
   const Index d = in.extent(1);
@@ -89,7 +90,8 @@ void normalize_backward(const X& x, const NormalizeOptions& options, In<X, 1> ga
   require(dy.contiguous() && gain.contiguous(), "normalize_backward", "dy and gain must be contiguous");
   const bool sums = !dgain.empty() || !dbias.empty();
   const Index chunks = chunk_count(rows, detail::normalize_grain);
-  Matrix<T> partial_gain = Matrix<T>::Zero(dgain.empty() ? 0 : chunks, d), partial_bias = Matrix<T>::Zero(dbias.empty() ? 0 : chunks, d);
+  Matrix<T> partial_gain = Matrix<T>::Zero(dgain.empty() ? 0 : chunks, d),
+            partial_bias = Matrix<T>::Zero(dbias.empty() ? 0 : chunks, d);
   const detail::ConstRowMap<T> gains(gain.data(), gain.extent(0));
   if (d > 0 && (sums || !dx.empty()))
     parallel_for(rows, detail::normalize_grain, [&](Index begin, Index end) {

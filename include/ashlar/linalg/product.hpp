@@ -3,12 +3,12 @@
 //   linalg::multiply(a, b, c);                               // C = A B
 //   linalg::multiply(a.transposed(0, 1), b, c, linalg::Sum::added);   // C += A^T B
 //
-// Eigen multiplies; the rows of C are cut into panels, whose number depends on the shape alone, so that the same bits come
-// out for any number of threads. Roof: fused multiply-adds.
+// Eigen multiplies; the rows of C are cut into panels, whose number depends on the shape alone, so that the same bits
+// come out for any number of threads. Roof: fused multiply-adds.
 #pragma once
 
-#include <algorithm>
 #include <Eigen/Core>
+#include <algorithm>
 #include <string_view>
 
 #include "ashlar/core/error.hpp"
@@ -59,8 +59,8 @@ void multiply_panel(const View<const T, 2>& a, const View<const T, 2>& b, const 
 
 }  // namespace detail
 
-/// c = a b, or c += a b. a: [m, k], b: [k, n], rows or columns contiguous (a transposed view is as good as any); c: [m, n],
-/// rows contiguous, apart from a and b. 2 m k n flops.
+/// c = a b, or c += a b. a: [m, k], b: [k, n], rows or columns contiguous (a transposed view is as good as any); c: [m,
+/// n], rows contiguous, apart from a and b. 2 m k n flops.
 template <class A>
 void multiply(const A& a, In<A, 2> b, Out<A, 2> c, Sum sum = Sum::overwritten) {
   using T = scalar_t<A>;

@@ -39,7 +39,8 @@ void load(M& module, const std::string& path) {
     require(left.erase(name) == 1, "load", path, " has no tensor \"", name, "\"");
     check_shape("load", name, file.shape(name).extents(), tensor.shape().extents(), "shape of the module's");
   });
-  require(left.empty(), "load", path, " has a tensor \"", left.empty() ? "" : *left.begin(), "\" that the module has not");
+  require(left.empty(), "load", path, " has a tensor \"", left.empty() ? "" : *left.begin(),
+          "\" that the module has not");
   for_each_tensor(module, [&](const std::string& name, auto& tensor) {
     using T = typename std::remove_cvref_t<decltype(tensor)>::value_type;
     tensor = file.tensor<T>(name, io::Conversion::any);

@@ -83,8 +83,8 @@ Tensor<T> he_uniform(Rng& rng, const Shape& shape) {
   return uniform<T>(rng, shape, std::sqrt(6 / static_cast<double>(std::max<Index>(fan_of(shape).in, 1))));
 }
 
-/// Saxe, McClelland, Ganguli 2014: gain times a matrix [outputs, inputs x ...] with orthonormal rows or columns, whichever
-/// are fewer, uniformly distributed among those. O(rows columns min(rows, columns)).
+/// Saxe, McClelland, Ganguli 2014: gain times a matrix [outputs, inputs x ...] with orthonormal rows or columns,
+/// whichever are fewer, uniformly distributed among those. O(rows columns min(rows, columns)).
 template <Real T>
 Tensor<T> orthogonal(Rng& rng, const Shape& shape, double gain = 1) {
   const Fan fan = fan_of(shape);

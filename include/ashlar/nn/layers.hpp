@@ -28,8 +28,8 @@ namespace ashlar::nn {
 /// x weight^T + bias over the last axis.
 template <Real T>
 struct Linear {
-  Parameter<T> weight;                ///< [outputs, inputs]
-  std::optional<Parameter<T>> bias;   ///< [outputs]
+  Parameter<T> weight;               ///< [outputs, inputs]
+  std::optional<Parameter<T>> bias;  ///< [outputs]
   /// Called with every input [..., inputs] before the product, for statistics of activations.
   std::function<void(const Tensor<T>&)> on_input = {};
 
@@ -37,7 +37,8 @@ struct Linear {
   /// Weight and bias uniform within 1 / sqrt(inputs).
   Linear(Rng& rng, Index inputs, Index outputs, bool with_bias = true)
       : weight(fan_in_uniform<T>(rng, {outputs, inputs})) {
-    if (with_bias) bias.emplace(uniform<T>(rng, {outputs}, 1 / std::sqrt(static_cast<double>(std::max<Index>(inputs, 1)))));
+    if (with_bias)
+      bias.emplace(uniform<T>(rng, {outputs}, 1 / std::sqrt(static_cast<double>(std::max<Index>(inputs, 1)))));
   }
 
   Var<T> operator()(const Var<T>& x) {
@@ -61,7 +62,8 @@ struct Embedding {
 
   Embedding() = default;
   /// Normal numbers times `deviation`.
-  Embedding(Rng& rng, Index entries, Index width, double deviation = 1) : weight(normal<T>(rng, {entries, width}, deviation)) {}
+  Embedding(Rng& rng, Index entries, Index width, double deviation = 1)
+      : weight(normal<T>(rng, {entries, width}, deviation)) {}
 
   /// [count of ids, width], on the given tape or, for a null one, as a constant.
   Var<T> operator()(Tape<T>* tape, std::vector<Index> ids) {
@@ -136,11 +138,13 @@ struct Mlp {
   Mlp() = default;
   /// widths: input, hidden ones, output; at least two.
   Mlp(Rng& rng, const std::vector<Index>& widths) {
-    require(widths.size() >= 2, "Mlp", "widths must name an input and an output, got ", static_cast<Index>(widths.size()),
-            " of them");
+    require(widths.size() >= 2, "Mlp", "widths must name an input and an output, got ",
+            static_cast<Index>(widths.size()), " of them");
     for (std::size_t i = 0; i + 1 < widths.size(); ++i) layers.emplace_back(rng, widths[i], widths[i + 1]);
   }
-  Mlp(Rng& rng, const std::vector<Index>& widths, Activation between) : Mlp(rng, widths) { activation = std::move(between); }
+  Mlp(Rng& rng, const std::vector<Index>& widths, Activation between) : Mlp(rng, widths) {
+    activation = std::move(between);
+  }
 
   Var<T> operator()(const Var<T>& x) {
     Var<T> h = x;

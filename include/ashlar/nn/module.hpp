@@ -8,8 +8,8 @@
 //     void visit(Visitor&& visitor) { visitor("up", up), visitor("down", down); }
 //   };
 //
-//   for_each_parameter(block, [](const std::string& name, auto& parameter) { ... });   // up.weight, up.bias, down.weight, ...
-//   for_each_layer(block, [](const std::string& name, auto& layer) { ... });           // "", up, down
+//   for_each_parameter(block, [](const std::string& name, auto& parameter) { ... });   // up.weight, up.bias,
+//   down.weight, ... for_each_layer(block, [](const std::string& name, auto& layer) { ... });           // "", up, down
 //
 // visit() names parameters, tensors that are kept but not trained, other modules, and std::vector or std::optional of
 // these. There is no base class; a module is any type with visit().
@@ -62,7 +62,8 @@ void walk(const std::string& name, X& part, F& f) {
   if constexpr (is_optional<X>::value) {
     if (part) walk(name, *part, f);
   } else if constexpr (is_vector<X>::value) {
-    for (std::size_t i = 0; i < part.size(); ++i) walk(name + (name.empty() ? "" : ".") + std::to_string(i), part[i], f);
+    for (std::size_t i = 0; i < part.size(); ++i)
+      walk(name + (name.empty() ? "" : ".") + std::to_string(i), part[i], f);
   } else {
     f(name, part);
     if constexpr (!is_parameter<X>::value && !is_tensor<X>::value)
@@ -75,7 +76,9 @@ void walk(const std::string& name, X& part, F& f) {
 }  // namespace detail
 
 template <class M>
-concept Module = requires(M& module) { module.visit(detail::AnyVisitor{}); };
+concept Module = requires(M& module) {
+  module.visit(detail::AnyVisitor{});
+};
 
 /// f(name, parameter) for every parameter, in the order in which modules name them. The first part of a name is the
 /// outermost module's: "blocks.0.attention.query.weight".
@@ -128,7 +131,8 @@ std::vector<NamedParameter<T>> parameters(M& module) {
 template <Module M>
 Index parameter_count(M& module) {
   Index count = 0;
-  for_each_parameter(module, [&](const std::string&, auto& parameter) { count += parameter.frozen ? 0 : parameter.value.size(); });
+  for_each_parameter(
+      module, [&](const std::string&, auto& parameter) { count += parameter.frozen ? 0 : parameter.value.size(); });
   return count;
 }
 

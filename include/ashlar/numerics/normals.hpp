@@ -72,8 +72,8 @@ void fill_normals(Rng& rng, std::span<T> out) {
   for (Index i = 0; i < count; i += chunk) {
     const Index end = std::min(chunk, count - i), padded = static_cast<Index>(normals_words(end));
     for (Index j = 0; j < padded; j += block)
-      ashlar::detail::philox_by_word<detail::philox_counters>(
-          rng.seed(), rng.stream(), first + static_cast<std::uint64_t>(i + j) / 4, words + j);
+      ashlar::detail::philox_by_word<detail::philox_counters>(rng.seed(), rng.stream(),
+                                                              first + static_cast<std::uint64_t>(i + j) / 4, words + j);
     for (Index j = 0; j < padded; j += simd::width<float>)
       simd::store(numbers + j, detail::normal_of_words(simd::load_bits(words + j)));
     for (Index j = 0; j < end; ++j) out.data()[i + j] = static_cast<T>(numbers[j]);
