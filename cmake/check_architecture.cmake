@@ -7,6 +7,7 @@ cmake_minimum_required(VERSION 3.25)
 
 # A header includes its own floor and the floors below. Every room not named here is a field, on the top floor.
 set(floor_of_core 0)
+set(floor_of_functional 1)
 set(floor_of_linalg 1)
 set(floor_of_numerics 1)
 set(floor_of_discrete 1)
@@ -19,7 +20,7 @@ set(floor_of_a_field 4)
 set(untested core/config.hpp)
 
 # Headers that need a package besides Eigen and xsimd, and that ashlar.hpp therefore leaves to who wants them.
-set(apart io/dlpack.hpp io/safetensors.hpp)
+set(apart io/dlpack.hpp io/safetensors.hpp nn/checkpoint.hpp)
 
 function(fault text)
   message(SEND_ERROR "${text}")

@@ -1,8 +1,16 @@
-// The whole library, but for io/dlpack.hpp and io/safetensors.hpp, which need packages of their own. A program that uses
-// one block compiles faster with that block's header alone.
+// The whole library, but for io/dlpack.hpp, io/safetensors.hpp and nn/checkpoint.hpp, which need packages of their own.
+// A program that uses one block compiles faster with that block's header alone.
 #pragma once
 
 #include "ashlar/attention.hpp"
+#include "ashlar/autodiff/elementwise.hpp"
+#include "ashlar/autodiff/loss.hpp"
+#include "ashlar/autodiff/normalization.hpp"
+#include "ashlar/autodiff/product.hpp"
+#include "ashlar/autodiff/reduction.hpp"
+#include "ashlar/autodiff/shape.hpp"
+#include "ashlar/autodiff/softmax.hpp"
+#include "ashlar/autodiff/tape.hpp"
 #include "ashlar/bandits.hpp"
 #include "ashlar/core/block.hpp"
 #include "ashlar/core/config.hpp"
@@ -17,6 +25,11 @@
 #include "ashlar/core/workspace.hpp"
 #include "ashlar/diffusion.hpp"
 #include "ashlar/dynamics.hpp"
+#include "ashlar/functional/activations.hpp"
+#include "ashlar/functional/cross_entropy.hpp"
+#include "ashlar/functional/descent.hpp"
+#include "ashlar/functional/elementwise.hpp"
+#include "ashlar/functional/normalization.hpp"
 #include "ashlar/io/csv.hpp"
 #include "ashlar/io/mapped_file.hpp"
 #include "ashlar/io/npy.hpp"
@@ -25,8 +38,14 @@
 #include "ashlar/linalg/cholesky.hpp"
 #include "ashlar/linalg/conjugate_gradient.hpp"
 #include "ashlar/linalg/gram.hpp"
+#include "ashlar/linalg/product.hpp"
 #include "ashlar/linalg/small_product.hpp"
 #include "ashlar/linalg/softmax.hpp"
+#include "ashlar/nn/initialize.hpp"
+#include "ashlar/nn/layers.hpp"
+#include "ashlar/nn/module.hpp"
+#include "ashlar/nn/optimizer.hpp"
+#include "ashlar/nn/schedule.hpp"
 #include "ashlar/numerics/discrete_samplers.hpp"
 #include "ashlar/numerics/nearest_neighbour_entropy.hpp"
 #include "ashlar/numerics/normals.hpp"

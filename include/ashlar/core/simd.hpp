@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cmath>
 #include <concepts>
 #include <cstdint>
 #include <cstring>
@@ -91,10 +92,10 @@ struct Exp;
 template <>
 struct Exp<double> {
   using Bits = std::int64_t;
-  static constexpr double round = 0x1.8p52;                  // adding it leaves the nearest integer in the low bits
-  static constexpr double ln2_high = 0x1.62e42fefa3800p-1;   // 42 bits: k ln2_high is exact
+  static constexpr double round = 0x1.8p52;                 // adding it leaves the nearest integer in the low bits
+  static constexpr double ln2_high = 0x1.62e42fefa3800p-1;  // 42 bits: k ln2_high is exact
   static constexpr double ln2_low = 0x1.ef35793c76730p-45;
-  static constexpr double smallest = -708.3964185322641;     // of the argument: below, the result is not normal
+  static constexpr double smallest = -708.3964185322641;  // of the argument: below, the result is not normal
   static constexpr double largest = 709.782712893384;
   static constexpr double q[] = {0.5,
                                  0.1666666666666666746,
@@ -154,10 +155,27 @@ batch<T> exp(const batch<T>& x) {
   return xsimd::select(x == x, result, x);
 }
 
+/// Natural logarithm. xsimd 8 does not compile its own for float with AVX-512.
+template <Real T>
+batch<T> log(const batch<T>& x) {
+#if defined(__AVX512F__)
+  if constexpr (sizeof(T) == 4) {
+    T lanes[static_cast<std::size_t>(width<T>)];
+    store(lanes, x);
+    for (T& lane : lanes) lane = std::log(lane);
+    return load(lanes);
+  } else {
+    return xsimd::log(x);
+  }
+#else
+  return xsimd::log(x);
+#endif
+}
+
 #if defined(__AVX512F__)
 namespace detail {
-// gcc 12 warns about the unmasked intrinsics (its header reads an undefined register). The maskz forms under a full mask
-// compile to the same instructions.
+// gcc 12 warns about the unmasked intrinsics (its header reads an undefined register). The maskz forms under a full
+// mask compile to the same instructions.
 inline constexpr __mmask16 all_lanes = 0xFFFF;
 }  // namespace detail
 #endif
@@ -267,8 +285,8 @@ T dot(const T* a, const T* b, Index n) {
   return sum;
 }
 
-/// to[j * to_stride + i] = from[i * from_stride + j] for one block of width x width elements. Interleaving row i with row
-/// i + width/2 rotates the bits of (row, column) by one; log2(width) rounds exchange row and column.
+/// to[j * to_stride + i] = from[i * from_stride + j] for one block of width x width elements. Interleaving row i with
+/// row i + width/2 rotates the bits of (row, column) by one; log2(width) rounds exchange row and column.
 template <Real T>
 void transpose_block(const T* from, Index from_stride, T* to, Index to_stride) {
   constexpr int w = static_cast<int>(width<T>);
@@ -280,7 +298,7 @@ void transpose_block(const T* from, Index from_stride, T* to, Index to_stride) {
     for (int j = 0; j < w; ++j) next[j][i] = rows[i][j];
   for (int i = 0; i < w; ++i) rows[i] = next[i];
 #else
-  const auto zip = []<std::size_t... I>(const Lanes& a, const Lanes& b, int half, std::index_sequence<I...>) -> Lanes {
+  const auto zip = []<std::size_t... I>(const Lanes& a, const Lanes& b, int half, std::index_sequence<I...>)->Lanes {
     return half == 0 ? __builtin_shufflevector(a, b, static_cast<int>(I / 2 + (I % 2) * w)...)
                      : __builtin_shufflevector(a, b, static_cast<int>(w / 2 + I / 2 + (I % 2) * w)...);
   };
@@ -396,13 +414,17 @@ void convert(const T* from, T* to, Index n) {
 /// The bit patterns of the lanes, and the lanes of bit patterns.
 inline batch<std::uint32_t> bits_of(const batch<float>& x) {
   using Bits = batch<std::uint32_t>;
-  if constexpr (requires { { xsimd::bitwise_cast<std::uint32_t>(x) } -> std::same_as<Bits>; })
+  if constexpr (requires {
+                  { xsimd::bitwise_cast<std::uint32_t>(x) } -> std::same_as<Bits>;
+                })
     return xsimd::bitwise_cast<std::uint32_t>(x);
   else
     return xsimd::bitwise_cast<Bits>(x);
 }
 inline batch<float> from_bits(const batch<std::uint32_t>& bits) {
-  if constexpr (requires { { xsimd::bitwise_cast<float>(bits) } -> std::same_as<batch<float>>; })
+  if constexpr (requires {
+                  { xsimd::bitwise_cast<float>(bits) } -> std::same_as<batch<float>>;
+                })
     return xsimd::bitwise_cast<float>(bits);
   else
     return xsimd::bitwise_cast<batch<float>>(bits);
@@ -435,7 +457,8 @@ inline batch<std::uint64_t> multiply_lower_halves(const batch<std::uint64_t>& a,
 
 /// NaN lanes become the canonical NaN, the others stay.
 inline batch<float> canonical_nan(const batch<float>& x) {
-  return xsimd::select(xsimd::isnan(x), batch<float>(std::bit_cast<float>(0x7FC00000u)), x);  // xsimd 8: x != x is false
+  return xsimd::select(xsimd::isnan(x), batch<float>(std::bit_cast<float>(0x7FC00000u)),
+                       x);  // xsimd 8: x != x is false
 }
 
 namespace detail {

@@ -87,7 +87,7 @@ class Tensor {
     Tensor tensor;
     tensor.shape_ = shape;
     const auto bytes = static_cast<std::size_t>(std::max<Index>(shape.size(), 1)) * sizeof(T);
-    tensor.data_.reset(static_cast<T*>(::operator new(bytes, std::align_val_t{alignment})));
+    tensor.data_.reset(static_cast<T*>(::operator new (bytes, std::align_val_t{alignment})));
     return tensor;
   }
 
@@ -104,6 +104,9 @@ class Tensor {
 
   T* data() { return data_.get(); }
   const T* data() const { return data_.get(); }
+  /// In row-major order.
+  std::span<T> elements() { return {data(), static_cast<std::size_t>(size())}; }
+  std::span<const T> elements() const { return {data(), static_cast<std::size_t>(size())}; }
   Index size() const { return shape_.size(); }
   int rank() const { return shape_.rank(); }
   const Shape& shape() const { return shape_; }
@@ -141,7 +144,7 @@ class Tensor {
 
  private:
   struct Free {
-    void operator()(T* memory) const { ::operator delete(memory, std::align_val_t{alignment}); }
+    void operator()(T* memory) const { ::operator delete (memory, std::align_val_t{alignment}); }
   };
 
   template <int Rank>
@@ -164,15 +167,13 @@ class Tensor {
 };
 
 template <class X>
-  requires requires { typename X::ashlar_tensor; }
+requires requires { typename X::ashlar_tensor; }
 struct ViewSource<X> {
   using scalar = typename X::value_type;
 
   template <class T, int Rank>
-    requires std::is_convertible_v<decltype(std::declval<X&>().data()), T*>
-  static View<T, Rank> view(X& x) {
-    return x.template view<Rank>();
-  }
+  requires std::is_convertible_v<decltype(std::declval<X&>().data()), T*>
+  static View<T, Rank> view(X& x) { return x.template view<Rank>(); }
 };
 
 /// A view as an Eigen map, for products and decompositions. Any strides; unit inner stride is not assumed.

@@ -34,16 +34,17 @@ template <class T, int Rank, class Space>
 struct is_view<View<T, Rank, Space>> : std::true_type {};
 
 template <class X, class T, int Rank>
-concept ViewableAs = !is_view<std::remove_cvref_t<X>>::value && requires(std::remove_reference_t<X>& x) {
+concept ViewableAs = !is_view<std::remove_cvref_t<X>>::value && requires(std::remove_reference_t<X> & x) {
   { ViewSource<std::remove_reference_t<X>>::template view<T, Rank>(x) } -> std::same_as<View<T, Rank>>;
 };
 
 /// An Eigen expression: something to be computed, with no memory to look at.
 template <class X>
-concept Expression = !is_view<std::remove_cvref_t<X>>::value && requires(std::remove_cvref_t<X>& x) {
+concept Expression = !is_view<std::remove_cvref_t<X>>::value && requires(std::remove_cvref_t<X> & x) {
   x.derived();
   x.eval();
-} && !requires(std::remove_cvref_t<X>& x) { x.data(); };
+}
+&&!requires(std::remove_cvref_t<X> & x) { x.data(); };
 
 template <std::size_t Rank>
 constexpr std::array<Index, Rank> row_major_strides(const std::array<Index, Rank>& shape) {
@@ -80,19 +81,16 @@ class View {
 
   /// Adds const.
   template <class U>
-    requires std::is_same_v<const U, T>
-  ASHLAR_HOST_DEVICE constexpr View(const View<U, Rank, Space>& other)
+  requires std::is_same_v<const U, T> ASHLAR_HOST_DEVICE constexpr View(const View<U, Rank, Space>& other)
       : View(other.data(), other.shape(), other.strides()) {}
 
   /// Tensor, Eigen objects with direct access, vectors and spans, DLPack tensors.
   template <class Source>
-    requires std::is_same_v<Space, host> && detail::ViewableAs<Source, T, Rank>
-  View(Source&& source)
+  requires std::is_same_v<Space, host> && detail::ViewableAs<Source, T, Rank> View(Source&& source)
       : View(ViewSource<std::remove_reference_t<Source>>::template view<T, Rank>(source)) {}
 
   template <class Source>
-    requires detail::Expression<Source>
-  View(Source&&) {
+  requires detail::Expression<Source> View(Source&&) {
     static_assert(!detail::Expression<Source>,
                   "this Eigen expression has no memory to view: write (expression).eval()");
   }
@@ -112,8 +110,8 @@ class View {
 
   /// The element at one index per axis.
   template <class... At>
-    requires(sizeof...(At) == Rank && (std::is_convertible_v<At, Index> && ...))
-  ASHLAR_HOST_DEVICE constexpr T& operator()(At... indices) const {
+  requires(sizeof...(At) == Rank && (std::is_convertible_v<At, Index> && ...)) ASHLAR_HOST_DEVICE constexpr T&
+  operator()(At... indices) const {
     const Index at[] = {static_cast<Index>(indices)...};
     Index offset = 0;
     for (int axis = 0; axis < Rank; ++axis) {
@@ -164,8 +162,9 @@ class View {
     return other;
   }
 
-  /// Row-major without gaps, so that data()[0 .. size()) are the elements in order.
+  /// Row-major without gaps, so that data()[0 .. size()) are the elements in order; no elements always are.
   ASHLAR_HOST_DEVICE constexpr bool contiguous() const {
+    if (empty()) return true;
     Index step = 1;
     for (int axis = Rank; axis-- > 0;) {
       if (extent(axis) != 1 && stride(axis) != step) return false;
@@ -262,14 +261,13 @@ concept EigenDirect = requires(X& x) {
 }  // namespace detail
 
 template <class X>
-  requires detail::EigenDirect<X>
+requires detail::EigenDirect<X>
 struct ViewSource<X> {
   using scalar = typename X::Scalar;
 
   template <class T, int Rank>
-    requires(std::is_convertible_v<decltype(std::declval<X&>().data()), T*> &&
-             (Rank == 2 || (Rank == 1 && bool(X::IsVectorAtCompileTime))))
-  static View<T, Rank> view(X& x) {
+  requires(std::is_convertible_v<decltype(std::declval<X&>().data()), T*> &&
+           (Rank == 2 || (Rank == 1 && bool(X::IsVectorAtCompileTime)))) static View<T, Rank> view(X& x) {
     if constexpr (Rank == 1)
       return {x.data(), {x.size()}, {x.innerStride()}};
     else
@@ -281,7 +279,11 @@ struct ViewSource<X> {
 
 namespace detail {
 template <class X>
-concept ContiguousRange = !requires(X& x) { x.derived(); } && !requires { typename X::ashlar_tensor; } && requires(X& x) {
+concept ContiguousRange = !requires(X & x) {
+  x.derived();
+}
+&&!requires { typename X::ashlar_tensor; }
+&&requires(X& x) {
   typename X::value_type;
   { std::data(x) } -> std::convertible_to<const typename X::value_type*>;
   { std::size(x) } -> std::convertible_to<std::size_t>;
@@ -289,13 +291,13 @@ concept ContiguousRange = !requires(X& x) { x.derived(); } && !requires { typena
 }  // namespace detail
 
 template <class X>
-  requires detail::ContiguousRange<X>
+requires detail::ContiguousRange<X>
 struct ViewSource<X> {
   using scalar = std::remove_cv_t<typename X::value_type>;
 
   template <class T, int Rank>
-    requires(Rank == 1 && std::is_convertible_v<decltype(std::data(std::declval<X&>())), T*>)
-  static View<T, Rank> view(X& x) {
+  requires(Rank == 1 &&
+           std::is_convertible_v<decltype(std::data(std::declval<X&>())), T*>) static View<T, Rank> view(X& x) {
     return {std::data(x), {static_cast<Index>(std::size(x))}};
   }
 };

@@ -132,6 +132,47 @@ void row_log_softmax(const X& x, Out<X, 2> out) {
   });
 }
 
+/// dx = y (dy - <dy, y>) for y = softmax(x). dx: [rows, columns], and may be dy itself.
+template <class Y>
+void row_softmax_backward(const Y& y, In<Y, 2> dy, Out<Y, 2> dx) {
+  using T = scalar_t<Y>;
+  const In<Y, 2> p = y;
+  check_shape("row_softmax_backward", "dy", dy.shape(), p.shape(), "same shape as y");
+  detail::check_rowwise("row_softmax_backward", dy, dx);
+  parallel_for(p.extent(0), detail::softmax_grain, [&](Index begin, Index end) {
+    for (Index i = begin; i < end; ++i) {
+      const detail::Lanes<const T> probability(p[i]), from(dy[i]);
+      const detail::Lanes<T> to(dx[i]);
+      simd::batch<T> along(T(0));
+      for (Index j = 0; j < p.extent(1); j += simd::width<T>)
+        along = simd::fma(probability.load(j, T(0)), from.load(j, T(0)), along);
+      const simd::batch<T> level(simd::reduce_add(along));
+      for (Index j = 0; j < p.extent(1); j += simd::width<T>)
+        to.store(j, probability.load(j, T(0)) * (from.load(j, T(0)) - level));
+    }
+  });
+}
+
+/// dx = dy - e^y sum(dy) for y = log_softmax(x). dx: [rows, columns], and may be dy itself.
+template <class Y>
+void row_log_softmax_backward(const Y& y, In<Y, 2> dy, Out<Y, 2> dx) {
+  using T = scalar_t<Y>;
+  const In<Y, 2> log_p = y;
+  check_shape("row_log_softmax_backward", "dy", dy.shape(), log_p.shape(), "same shape as y");
+  detail::check_rowwise("row_log_softmax_backward", dy, dx);
+  parallel_for(log_p.extent(0), detail::softmax_grain, [&](Index begin, Index end) {
+    for (Index i = begin; i < end; ++i) {
+      const detail::Lanes<const T> log_probability(log_p[i]), from(dy[i]);
+      const detail::Lanes<T> to(dx[i]);
+      simd::batch<T> total(T(0));
+      for (Index j = 0; j < log_p.extent(1); j += simd::width<T>) total += from.load(j, T(0));
+      const simd::batch<T> level(simd::reduce_add(total));
+      for (Index j = 0; j < log_p.extent(1); j += simd::width<T>)
+        to.store(j, from.load(j, T(0)) - simd::exp(log_probability.load(j, T(0))) * level);
+    }
+  });
+}
+
 template <class X>
 Vector<scalar_t<X>> row_log_sum_exp(const X& x) {
   Vector<scalar_t<X>> out(In<X, 2>(x).extent(0));

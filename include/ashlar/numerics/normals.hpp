@@ -13,7 +13,6 @@
 #pragma once
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <span>
 
@@ -35,18 +34,6 @@ simd::batch<float> horner(const float (&coefficients)[N], const simd::batch<floa
   return sum;
 }
 
-/// Natural logarithm. xsimd 8 does not compile its own for AVX-512.
-inline simd::batch<float> log_lanes(const simd::batch<float>& x) {
-#if defined(__AVX512F__)
-  float lanes[simd::batch<float>::size];
-  simd::store(lanes, x);
-  for (float& lane : lanes) lane = std::log(lane);
-  return simd::load(lanes);
-#else
-  return xsimd::log(x);
-#endif
-}
-
 /// The normal quantile of (u + 1/2) 2^-23, u the upper 23 bits of a word.
 inline simd::batch<float> normal_of_words(const simd::batch<std::uint32_t>& words) {
   using V = simd::batch<float>;
@@ -59,7 +46,7 @@ inline simd::batch<float> normal_of_words(const simd::batch<std::uint32_t>& word
   // u in [1, 2) becomes an odd multiple of 2^-23 in (-1, 1), exactly.
   const V unit = simd::from_bits((words >> 9) | simd::batch<std::uint32_t>(0x3F800000u));
   const V x = (unit + unit - V(3.0f)) + V(0x1p-23f);
-  const V w = V(0.0f) - log_lanes((V(1.0f) - x) * (V(1.0f) + x));
+  const V w = V(0.0f) - simd::log((V(1.0f) - x) * (V(1.0f) + x));
   const V inner = horner(centre, w - V(2.5f)), outer = horner(tail, xsimd::sqrt(w) - V(3.0f));
   return V(1.41421356f) * x * xsimd::select(w < V(5.0f), inner, outer);
 }
@@ -85,8 +72,8 @@ void fill_normals(Rng& rng, std::span<T> out) {
   for (Index i = 0; i < count; i += chunk) {
     const Index end = std::min(chunk, count - i), padded = static_cast<Index>(normals_words(end));
     for (Index j = 0; j < padded; j += block)
-      ashlar::detail::philox_by_word<detail::philox_counters>(
-          rng.seed(), rng.stream(), first + static_cast<std::uint64_t>(i + j) / 4, words + j);
+      ashlar::detail::philox_by_word<detail::philox_counters>(rng.seed(), rng.stream(),
+                                                              first + static_cast<std::uint64_t>(i + j) / 4, words + j);
     for (Index j = 0; j < padded; j += simd::width<float>)
       simd::store(numbers + j, detail::normal_of_words(simd::load_bits(words + j)));
     for (Index j = 0; j < end; ++j) out.data()[i + j] = static_cast<T>(numbers[j]);
