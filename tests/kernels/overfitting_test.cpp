@@ -136,7 +136,8 @@ TEST_CASE("kernels.overfitting: the variance of a subsample is that of its own p
   Matrix<double> part(5, 2);
   for (Index i = 0; i < 5; ++i) part.row(i) = x.row(chosen[static_cast<std::size_t>(i)]);
   const Matrix<double> k = linalg::gram(kernel, x), cross = linalg::gram(kernel, x_test, x);
-  CHECK(std::abs(detail::subsample_variance(k, cross, chosen) / sampled_risk(kernel, part, x_test).variance - 1) <= 1e-12);
+  CHECK(std::abs(detail::subsample_variance(k, cross, chosen) / sampled_risk(kernel, part, x_test).variance - 1) <=
+        1e-12);
 }
 
 TEST_CASE("kernels.overfitting: the variance of a size is the median over subsamples") {
@@ -151,9 +152,8 @@ TEST_CASE("kernels.overfitting: the variance of a size is the median over subsam
       for (int draw = 0; draw < subsamples; ++draw)
         draws.push_back(detail::subsample_variance(k, cross, second.sample(16, report.sizes[i])));
       std::sort(draws.begin(), draws.end());
-      CHECK(report.variances[i] == (subsamples == 1   ? draws[0]
-                                    : subsamples == 4 ? (draws[1] + draws[2]) / 2
-                                                      : draws[2]));
+      const double median = subsamples == 1 ? draws[0] : subsamples == 4 ? (draws[1] + draws[2]) / 2 : draws[2];
+      CHECK(report.variances[i] == median);
     }
     CHECK(std::abs(report.variances[2] / (cross.squaredNorm() / 3 / 4) - 1) <= 1e-14);
   }
@@ -164,7 +164,7 @@ TEST_CASE("kernels.overfitting: growth is the slope between logarithms") {
   const Matrix<double> k = 2 * Matrix<double>::Identity(16, 16), cross = Matrix<double>::Ones(3, 16);
   Rng rng(8);
   const auto report = classify_overfitting(k, cross, rng);
-  CHECK(report.variances == std::array<double, 3>{1, 2, 4});
+  for (std::size_t i = 0; i < 3; ++i) CHECK(std::abs(report.variances[i] / static_cast<double>(1 << i) - 1) <= 1e-14);
   CHECK(std::abs(report.growth - 1) <= 1e-14);
   CHECK(report.verdict == Overfitting::catastrophic);
 }
@@ -195,8 +195,9 @@ TEST_CASE("kernels.overfitting: bad input is refused in words") {
         "classify_overfitting: subsamples must be at least 1, got 0");
   Matrix<double> indefinite = k;
   indefinite(3, 3) = -1;
-  CHECK(message_of<NumericalError>([&] { classify_overfitting(indefinite, k, rng); })
-            .starts_with("classify_overfitting: gram has the eigenvalue -1, below what rounding explains ("));
+  CHECK(message_of<NumericalError>([&] {
+          classify_overfitting(indefinite, k, rng);
+        }).starts_with("classify_overfitting: gram has the eigenvalue -1, below what rounding explains ("));
 }
 
 }  // namespace

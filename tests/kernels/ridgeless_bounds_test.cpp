@@ -53,7 +53,8 @@ TEST_CASE("kernels.ridgeless_bounds: bounds of the spectrum match the fixtures")
     for (Index i = 0; i + 1 < terms.rows(); ++i) {
       const std::vector<Index> one{static_cast<Index>(terms(i, 0))};
       splits.push_back(one[0]);
-      CHECK(off(smallest_eigenvalue_bounds(d.lambda, d.features, one).lower, std::max(terms(i, 1), leading)) <= tolerance);
+      CHECK(off(smallest_eigenvalue_bounds(d.lambda, d.features, one).lower, std::max(terms(i, 1), leading)) <=
+            tolerance);
     }
     const Vector<double> expected = ridgeless_vector(name + "/smin_bounds");
     const Interval with_itself = smallest_eigenvalue_bounds(d.lambda, d.features, splits);
@@ -85,10 +86,11 @@ TEST_CASE("kernels.ridgeless_bounds: effective ranks match the fixtures and thei
     CHECK(off(ranks.R, (1 + std::exp(-0.5)) / (1 - std::exp(-0.5))) <= 1e-13);
   }
   // The sum over i > k of i^-2 is 1 / k - 1 / p to O(1 / k^2), so r_k (1 - k / p) is k + O(1) with a = 1.
-  CHECK(std::abs(effective_ranks(power_spectrum(200000, 1), 100).r - 101.0 * 101.0 * (1 / 100.5 - 1 / 200000.5)) <= 0.01);
+  CHECK(std::abs(effective_ranks(power_spectrum(200000, 1), 100).r - 101.0 * 101.0 * (1 / 100.5 - 1 / 200000.5)) <=
+        0.01);
   // Squares of these underflow.
-  CHECK(off(effective_ranks((power_spectrum(50, 1) * 1e-200).eval(), 3).R, effective_ranks(power_spectrum(50, 1), 3).R) <=
-        1e-12);
+  CHECK(off(effective_ranks((power_spectrum(50, 1) * 1e-200).eval(), 3).R,
+            effective_ranks(power_spectrum(50, 1), 3).R) <= 1e-12);
 }
 
 TEST_CASE("kernels.ridgeless_bounds: bias and variance stay below the bounds of every split on 200 draws") {
@@ -196,7 +198,8 @@ TEST_CASE("kernels.ridgeless_bounds: where an eigenvalue is lost to rounding the
 TEST_CASE("kernels.ridgeless_bounds: the same bits for any number of threads") {
   const Design d = gaussian_design(8, 140, power_spectrum(500, 1));
   const auto run = [&] { return risk_bounds(d.lambda, d.features, d.theta); };
-  const RiskBounds one = test::with_threads(1, run), two = test::with_threads(2, run), four = test::with_threads(4, run);
+  const RiskBounds one = test::with_threads(1, run), two = test::with_threads(2, run),
+                   four = test::with_threads(4, run);
   CHECK(one.variance == two.variance);
   CHECK(one.variance == four.variance);
   CHECK(one.bias == four.bias);
@@ -210,7 +213,8 @@ TEST_CASE("kernels.ridgeless_bounds: bad input is refused in words") {
   CHECK(message_of<InvalidArgument>([&] { bounds(4); }) ==
         "split_bounds: k must be at least 0 and below the 4 samples, got 4");
   const std::string too_few =
-      ": after the first 3 of 6 features there are fewer than the 4 samples, so their part of the Gram matrix is singular";
+      ": after the first 3 of 6 features there are fewer than the 4 samples, so their part of the Gram matrix is "
+      "singular";
   CHECK(message_of<InvalidArgument>([&] { bounds(3); }) == "split_bounds" + too_few);
   const std::vector<Index> three{3};
   CHECK(message_of<InvalidArgument>([&] { risk_bounds(d.lambda, d.features, d.theta, three); }) ==
@@ -225,7 +229,8 @@ TEST_CASE("kernels.ridgeless_bounds: bad input is refused in words") {
         "risk_bounds: theta has an entry that is not finite");
   const Design few = gaussian_design(10, 5, power_spectrum(3, 1));
   CHECK(message_of<InvalidArgument>([&] { risk_bounds(few.lambda, few.features, few.theta); }) ==
-        "risk_bounds: after the first 0 of 3 features there are fewer than the 5 samples, so their part of the Gram matrix "
+        "risk_bounds: after the first 0 of 3 features there are fewer than the 5 samples, so their part of the Gram "
+        "matrix "
         "is singular");
   CHECK(message_of<InvalidArgument>([&] { smallest_eigenvalue_bounds(few.lambda, few.features); }) ==
         "smallest_eigenvalue_bounds: there are fewer features (3) than samples (5), so the Gram matrix is singular");
@@ -238,8 +243,9 @@ TEST_CASE("kernels.ridgeless_bounds: bad input is refused in words") {
   CHECK(message_of<InvalidArgument>([&] { condition_number(d.features); }) ==
         "condition_number: gram has shape [4,6], expected [4,4] (a square)");
   const Matrix<double> indefinite = Vector<double>{{1.0, -1.0}}.asDiagonal();
-  CHECK(message_of<NumericalError>([&] { condition_number(indefinite); })
-            .starts_with("condition_number: gram has the eigenvalue -1, below what rounding explains ("));
+  CHECK(message_of<NumericalError>([&] {
+          condition_number(indefinite);
+        }).starts_with("condition_number: gram has the eigenvalue -1, below what rounding explains ("));
 }
 
 }  // namespace

@@ -260,14 +260,18 @@ TEST_CASE("kernels.ridgeless_risk: a sampled risk of a truncated matrix is flagg
 TEST_CASE("kernels.ridgeless_risk: bad input is refused in words") {
   const Vector<double> lambda{{2.0, 1.0}};
   const Matrix<double> psi = Matrix<double>::Identity(2, 2);
-  CHECK(message_of<InvalidArgument>([&] { exact_risk(lambda, psi, std::vector<double>{1, 2, 3}); }) ==
-        "exact_risk: theta has shape [3], expected [2] (one coefficient a feature)");
-  CHECK(message_of<InvalidArgument>([&] { exact_risk(lambda, psi, std::vector<double>{1, std::nan("")}); }) ==
-        "exact_risk: theta has an entry that is not finite");
-  CHECK(message_of<InvalidArgument>([&] { exact_risk(std::vector<double>{1, 2}, psi, lambda); }) ==
-        "FeatureInterpolator: lambda must not increase, but entry 1 is 2 after 1");
-  CHECK(message_of<InvalidArgument>([&] { exact_risk(std::vector<double>{1, -2}, psi, lambda); }) ==
-        "FeatureInterpolator: lambda must be positive and finite, but entry 1 is -2");
+  CHECK(message_of<InvalidArgument>([&] {
+          exact_risk(lambda, psi, std::vector<double>{1, 2, 3});
+        }) == "exact_risk: theta has shape [3], expected [2] (one coefficient a feature)");
+  CHECK(message_of<InvalidArgument>([&] {
+          exact_risk(lambda, psi, std::vector<double>{1, std::nan("")});
+        }) == "exact_risk: theta has an entry that is not finite");
+  CHECK(message_of<InvalidArgument>([&] {
+          exact_risk(std::vector<double>{1, 2}, psi, lambda);
+        }) == "FeatureInterpolator: lambda must not increase, but entry 1 is 2 after 1");
+  CHECK(message_of<InvalidArgument>([&] {
+          exact_risk(std::vector<double>{1, -2}, psi, lambda);
+        }) == "FeatureInterpolator: lambda must be positive and finite, but entry 1 is -2");
   CHECK(message_of<InvalidArgument>([&] { exact_risk(lambda, Matrix<double>::Ones(2, 3).eval(), lambda); }) ==
         "FeatureInterpolator: features has shape [2,3], expected [2,2] (one column an eigenvalue)");
   const FeatureInterpolator interpolator(lambda, psi);

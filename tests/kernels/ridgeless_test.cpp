@@ -114,7 +114,9 @@ TEST_CASE("kernels.ridgeless: a matrix from single precision needs a truncation 
   const Matrix<float> x = uniform_points(8, 50, 1).cast<float>();
   const Matrix<double> k = linalg::gram(linalg::RbfKernel(1), x).cast<double>();
   const Vector<double> y = (x.cast<double>().col(0).array() * 3).sin();
-  CHECK(message_of<NumericalError>([&] { fit_ridgeless(k, y); }).starts_with("RidgelessSolver: gram has the eigenvalue -"));
+  CHECK(message_of<NumericalError>([&] {
+          fit_ridgeless(k, y);
+        }).starts_with("RidgelessSolver: gram has the eigenvalue -"));
   CHECK(message_of<NumericalError>([&] { fit_ridgeless(k, y); }).ends_with("): it is not positive semidefinite"));
   const auto fit = fit_ridgeless(k, y, {.truncation = 1e-6});
   CHECK(fit.rank < 15);
@@ -227,10 +229,12 @@ TEST_CASE("kernels.ridgeless: bad input is refused in words") {
         "RidgelessSolver: gram has shape [3,4], expected [3,3] (a square)");
   CHECK(message_of<InvalidArgument>([&] { RidgelessSolver(Matrix<double>(0, 0)); }) ==
         "RidgelessSolver: gram has no rows");
-  CHECK(message_of<InvalidArgument>([&] { fit_ridgeless(k, std::vector<double>{1, 2}); }) ==
-        "fit_ridgeless: y has shape [2], expected [3] (one value a row of gram)");
-  CHECK(message_of<InvalidArgument>([&] { fit_ridgeless(k, std::vector<double>{1, 2, std::nan("")}); }) ==
-        "fit_ridgeless: y has an entry that is not finite");
+  CHECK(message_of<InvalidArgument>([&] {
+          fit_ridgeless(k, std::vector<double>{1, 2});
+        }) == "fit_ridgeless: y has shape [2], expected [3] (one value a row of gram)");
+  CHECK(message_of<InvalidArgument>([&] {
+          fit_ridgeless(k, std::vector<double>{1, 2, std::nan("")});
+        }) == "fit_ridgeless: y has an entry that is not finite");
   Matrix<double> skew = k;
   skew(2, 0) = 1.5e-10;
   CHECK(message_of<InvalidArgument>([&] { fit_ridgeless(skew, y); }) ==

@@ -125,7 +125,8 @@ TEST_CASE("kernels.spectral_decay: bad input is refused in words") {
         "fit_decay: eigenvalues must be 16 at least, got 15");
   CHECK(message_of<InvalidArgument>([&] { fit_decay((s / 0.0).eval()); }) ==
         "fit_decay: eigenvalues has an entry that is not finite");
-  CHECK(message_of<InvalidArgument>([&] { fit_decay(s, {.first = 0}); }) == "fit_decay: first must be at least 1, got 0");
+  CHECK(message_of<InvalidArgument>([&] { fit_decay(s, {.first = 0}); }) ==
+        "fit_decay: first must be at least 1, got 0");
   CHECK(message_of<InvalidArgument>([&] { fit_decay(s, {.fraction = 1.5}); }) ==
         "fit_decay: fraction must be in (0, 1], got 1.5");
   CHECK(message_of<InvalidArgument>([&] { fit_decay(s, {.drop = 1}); }) == "fit_decay: drop must be in [0, 1), got 1");

@@ -82,16 +82,20 @@ TEST_CASE("kernels.spectral_design: bad input is refused in words") {
   const Matrix<double> psi = Matrix<double>::Ones(2, 3);
   const auto gram = [&](const std::vector<double>& lambda) { return design_gram(lambda, psi, psi); };
   CHECK(message_of<InvalidArgument>([&] { gram({}); }) == "design_gram: lambda is empty");
-  CHECK(message_of<InvalidArgument>([&] { gram({3, 1, 0}); }) ==
-        "design_gram: lambda must be positive and finite, but entry 2 is 0");
-  CHECK(message_of<InvalidArgument>([&] { gram({3, 1, 2}); }) ==
-        "design_gram: lambda must not increase, but entry 2 is 2 after 1");
-  CHECK(message_of<InvalidArgument>([&] { gram({3, 1}); }) ==
-        "design_gram: features has shape [2,3], expected [2,2] (one column an eigenvalue)");
+  CHECK(message_of<InvalidArgument>([&] {
+          gram({3, 1, 0});
+        }) == "design_gram: lambda must be positive and finite, but entry 2 is 0");
+  CHECK(message_of<InvalidArgument>([&] {
+          gram({3, 1, 2});
+        }) == "design_gram: lambda must not increase, but entry 2 is 2 after 1");
+  CHECK(message_of<InvalidArgument>([&] {
+          gram({3, 1});
+        }) == "design_gram: features has shape [2,3], expected [2,2] (one column an eigenvalue)");
   Matrix<double> nan = psi;
   nan(1, 2) = std::nan("");
-  CHECK(message_of<InvalidArgument>([&] { design_gram(std::vector<double>{3, 2, 1}, psi, nan); }) ==
-        "design_gram: features has an entry that is not finite");
+  CHECK(message_of<InvalidArgument>([&] {
+          design_gram(std::vector<double>{3, 2, 1}, psi, nan);
+        }) == "design_gram: features has an entry that is not finite");
   CHECK(message_of<InvalidArgument>([&] { design_gram(std::vector<double>{1}, Matrix<double>(0, 1), psi); }) ==
         "design_gram: features has no rows");
 }

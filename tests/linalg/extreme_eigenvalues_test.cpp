@@ -117,8 +117,9 @@ TEST_CASE("linalg.extreme_eigenvalues: what has no spectrum is refused") {
   const auto ramp = [](View<const double, 1> x, View<double, 1> y) {
     for (Index i = 0; i < 50; ++i) y[i] = static_cast<double>(i) * x[i];
   };
-  CHECK(message_of<NumericalError>([&] { largest_eigenvalue<double>(ramp, 50, {.max_iterations = 2}); })
-            .starts_with("largest_eigenvalue: did not converge after 2 iterations, the residual is "));
+  CHECK(message_of<NumericalError>([&] {
+          largest_eigenvalue<double>(ramp, 50, {.max_iterations = 2});
+        }).starts_with("largest_eigenvalue: did not converge after 2 iterations, the residual is "));
 }
 
 }  // namespace

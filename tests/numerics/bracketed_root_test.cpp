@@ -39,7 +39,9 @@ TEST_CASE("numerics.bracketed_root: a wrong or useless derivative costs time alo
     CHECK(std::abs(bracketed_root(f, -10, 10) - std::cbrt(5.0)) <= 16 * eps);
   }
   // Newton's method alone diverges from any start but the root.
-  const auto cube_root = [](double x) { return std::pair(std::cbrt(x - 0.3), 1 / (3 * std::cbrt((x - 0.3) * (x - 0.3)))); };
+  const auto cube_root = [](double x) {
+    return std::pair(std::cbrt(x - 0.3), 1 / (3 * std::cbrt((x - 0.3) * (x - 0.3))));
+  };
   CHECK(std::abs(bracketed_root(cube_root, -7, 5) - 0.3) <= 8 * eps);
 }
 

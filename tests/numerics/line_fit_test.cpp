@@ -26,7 +26,7 @@ TEST_CASE("numerics.line_fit: three points by hand") {
   const LineFit fit = fit_line(std::vector<double>{0, 1, 2}, std::vector<double>{0, 3, 3});
   CHECK(std::abs(fit.slope - 1.5) <= 1e-15);
   CHECK(std::abs(fit.intercept - 0.5) <= 1e-15);
-  CHECK(std::abs(fit.residual - 1.5) <= 1e-14);   // residuals -1/2, 1, -1/2
+  CHECK(std::abs(fit.residual - 1.5) <= 1e-14);    // residuals -1/2, 1, -1/2
   CHECK(std::abs(fit.r_squared - 0.75) <= 1e-14);  // of a spread of 6
 }
 
@@ -56,12 +56,15 @@ TEST_CASE("numerics.line_fit: equal values are fitted perfectly") {
 
 TEST_CASE("numerics.line_fit: what has no line is refused") {
   const std::vector<double> x{1, 2, 3};
-  CHECK(message_of<InvalidArgument>([&] { fit_line(x, std::vector<double>{1, 2}); }) ==
-        "fit_line: y has shape [2], expected [3] (same length as x)");
-  CHECK(message_of<InvalidArgument>([&] { fit_line(x, std::vector<double>{1, 2, std::nan("")}); }) ==
-        "fit_line: x and y must be finite");
-  CHECK(message_of<InvalidArgument>([&] { fit_line(std::vector<double>{2, 2, 2}, x); }) ==
-        "fit_line: x must hold at least two different values");
+  CHECK(message_of<InvalidArgument>([&] {
+          fit_line(x, std::vector<double>{1, 2});
+        }) == "fit_line: y has shape [2], expected [3] (same length as x)");
+  CHECK(message_of<InvalidArgument>([&] {
+          fit_line(x, std::vector<double>{1, 2, std::nan("")});
+        }) == "fit_line: x and y must be finite");
+  CHECK(message_of<InvalidArgument>([&] {
+          fit_line(std::vector<double>{2, 2, 2}, x);
+        }) == "fit_line: x must hold at least two different values");
   CHECK(message_of<InvalidArgument>([&] { fit_line(std::vector<double>{}, std::vector<double>{}); }) ==
         "fit_line: x must hold at least two different values");
 }

@@ -15,8 +15,8 @@
 // Growth below V = 1 is a beginning, not a verdict. An a fitted to few points in many dimensions is too small.
 // Sizes at which eigenvalues had to be cut off do not count for the growth: the cut makes V fall with n.
 //
-// Source: the regimes of Mallinar et al., "Benign, tempered, or catastrophic", NeurIPS 2022, and Cheng et al., ICML 2024;
-// the rule is ours.
+// Source: the regimes of Mallinar et al., "Benign, tempered, or catastrophic", NeurIPS 2022, and Cheng et al., ICML
+// 2024; the rule is ours.
 #pragma once
 
 #include <Eigen/Core>
@@ -43,28 +43,32 @@ enum class Overfitting { benign, tempered, catastrophic, undetermined };
 
 constexpr std::string_view name(Overfitting verdict) {
   switch (verdict) {
-    case Overfitting::benign: return "benign";
-    case Overfitting::tempered: return "tempered";
-    case Overfitting::catastrophic: return "catastrophic";
-    case Overfitting::undetermined: break;
+    case Overfitting::benign:
+      return "benign";
+    case Overfitting::tempered:
+      return "tempered";
+    case Overfitting::catastrophic:
+      return "catastrophic";
+    case Overfitting::undetermined:
+      break;
   }
   return "undetermined";
 }
 
 struct OverfittingOptions {
-  DecayOptions decay;
+  DecayOptions decay = {};
   int subsamples = 5;  ///< of n / 4 and n / 2 points each; V is their median
 };
 
 struct OverfittingReport {
   Overfitting verdict = Overfitting::undetermined;
-  DecayFit decay;
-  double predicted_variance = 0;       ///< V of the fitted law, by its deterministic equivalent
-  std::array<Index, 3> sizes{};        ///< n / 4, n / 2, n
-  std::array<double, 3> variances{};   ///< V at those sizes; NaN where eigenvalues had to be cut off
-  double growth = 0;                   ///< slope of log V on log size; NaN with fewer than two sizes
-  double rcond = 0;                    ///< of the whole Gram matrix: s_n / s_1
-  bool rank_deficient = false;         ///< fewer than eight eigenvalues above rounding
+  DecayFit decay = {};
+  double predicted_variance = 0;      ///< V of the fitted law, by its deterministic equivalent
+  std::array<Index, 3> sizes{};       ///< n / 4, n / 2, n
+  std::array<double, 3> variances{};  ///< V at those sizes; NaN where eigenvalues had to be cut off
+  double growth = 0;                  ///< slope of log V on log size; NaN with fewer than two sizes
+  double rcond = 0;                   ///< of the whole Gram matrix: s_n / s_1
+  bool rank_deficient = false;        ///< fewer than eight eigenvalues above rounding
 };
 
 /// The rule above. last_variance: V at the largest size that counted, NaN when there was none.
@@ -95,9 +99,9 @@ inline double subsample_variance(View<const double, 2> gram, View<const double, 
 
 }  // namespace detail
 
-/// gram: [n, n], n >= 16; k_test: [m, n], k of held-out points (200 are plenty) and the n. An eigenvalue problem of order
-/// n, and solves for the subsamples. Throws InvalidArgument when gram is not symmetric or too small, NumericalError when
-/// it is not positive semidefinite.
+/// gram: [n, n], n >= 16; k_test: [m, n], k of held-out points (200 are plenty) and the n. An eigenvalue problem of
+/// order n, and solves for the subsamples. Throws InvalidArgument when gram is not symmetric or too small,
+/// NumericalError when it is not positive semidefinite.
 inline OverfittingReport classify_overfitting(View<const double, 2> gram, View<const double, 2> k_test, Rng& rng,
                                               const OverfittingOptions& options = {}) {
   constexpr auto function = "classify_overfitting";
@@ -143,9 +147,9 @@ inline OverfittingReport classify_overfitting(View<const double, 2> gram, View<c
 
 /// The same for a kernel. x: [n, d], held_out: [m, d].
 template <class K, class X>
-requires linalg::Kernel<K, double>
-OverfittingReport classify_overfitting(const K& kernel, const X& x, In<X, 2> held_out, Rng& rng,
-                                       const OverfittingOptions& options = {}) {
+requires linalg::Kernel<K, double> OverfittingReport classify_overfitting(const K& kernel, const X& x,
+                                                                          In<X, 2> held_out, Rng& rng,
+                                                                          const OverfittingOptions& options = {}) {
   return classify_overfitting(linalg::gram(kernel, x), linalg::gram(kernel, held_out, x), rng, options);
 }
 

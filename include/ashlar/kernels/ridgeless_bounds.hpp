@@ -1,5 +1,6 @@
-// Proven bounds for interpolation with known features: on the ends of the Gram matrix's spectrum, on its condition number,
-// and on bias and variance. None needs an assumption on how the features are drawn; all hold for the ones at hand.
+// Proven bounds for interpolation with known features: on the ends of the Gram matrix's spectrum, on its condition
+// number, and on bias and variance. None needs an assumption on how the features are drawn; all hold for the ones at
+// hand.
 //
 //   const auto s = kernels::smallest_eigenvalue_bounds(lambda, features);          // s.lower <= s_min(K) <= s.upper
 //   const auto b = kernels::split_bounds(lambda, features, theta, 10);             // V <= b.variance, B <= b.bias
@@ -18,7 +19,8 @@
 // Everything is up to rounding, n eps s_max(A); an eigenvalue that small counts as zero, which makes the bounds that
 // divide by it infinite, and so still true.
 //
-// Source: Cheng et al., ICML 2024, on the split of Tsigler, Bartlett, "Benign overfitting in ridge regression", JMLR 2023.
+// Source: Cheng et al., ICML 2024, on the split of Tsigler, Bartlett, "Benign overfitting in ridge regression", JMLR
+// 2023.
 #pragma once
 
 #include <Eigen/Core>
@@ -74,11 +76,11 @@ struct Interval {
 
 /// Bounds of one split. They hold with certainty, and are infinite where an eigenvalue they divide by is zero.
 struct SplitBounds {
-  Index split = 0;                          ///< k
-  double variance = 0;                      ///< V is at most this: the sum of the next two
-  double variance_head = 0;                 ///< what the first k features add to it
-  double variance_tail = 0;                 ///< and the others
-  double bias = 0;                          ///< B is at most this
+  Index split = 0;                             ///< k
+  double variance = 0;                         ///< V is at most this: the sum of the next two
+  double variance_head = 0;                    ///< what the first k features add to it
+  double variance_tail = 0;                    ///< and the others
+  double bias = 0;                             ///< B is at most this
   double smallest_tail = 0, largest_tail = 0;  ///< eigenvalues of K_>k
   double smallest_head = 0, largest_head = 0;  ///< eigenvalues of Psi_<=k Psi_<=k^T; 0 when k is 0
 };
@@ -92,11 +94,13 @@ struct RiskBounds {
 
 namespace detail {
 
-/// The lower triangle of k += part part^T. k: [n, n], part: [n, any]. Threaded, the same bits for any number of threads.
+/// The lower triangle of k += part part^T. k: [n, n], part: [n, any]. Threaded, the same bits for any number of
+/// threads.
 template <class Part>
 void add_outer_product(Matrix<double>& k, const Part& part) {
   parallel_for(k.rows(), 64, [&](Index begin, Index end) {
-    k.block(begin, 0, end - begin, end).noalias() += part.middleRows(begin, end - begin) * part.topRows(end).transpose();
+    k.block(begin, 0, end - begin, end).noalias() +=
+        part.middleRows(begin, end - begin) * part.topRows(end).transpose();
   });
 }
 
@@ -164,28 +168,29 @@ inline std::vector<Index> default_splits(Index n, Index p) {
   return splits;
 }
 
-/// s_max of the Gram matrix of features: max_i lambda_i |psi_i|^2 <= s_max <= tr K. lambda: [p], features: [n, p]. O(n p).
+/// s_max of the Gram matrix of features: max_i lambda_i |psi_i|^2 <= s_max <= tr K. lambda: [p], features: [n, p]. O(n
+/// p).
 inline Interval largest_eigenvalue_bounds(View<const double, 1> lambda, View<const double, 2> features) {
   detail::check_design("largest_eigenvalue_bounds", lambda, features);
   const Vector<double> parts = matrix(features).colwise().squaredNorm().transpose().cwiseProduct(vector(lambda));
   return {.lower = parts.maxCoeff(), .upper = parts.sum()};
 }
 
-/// s_min of the Gram matrix of features: [n, p], p >= n. The lower bound is the best of s_min(K_>k) over the splits, all
-/// in [0, n) with p - k >= n, and of lambda_n s_min(Psi_<=n)^2. k = 0 is K itself and proves nothing; the default are the
-/// multiples of max(1, n / 8) from 1 on. n^2 p and an eigenvalue problem a split.
+/// s_min of the Gram matrix of features: [n, p], p >= n. The lower bound is the best of s_min(K_>k) over the splits,
+/// all in [0, n) with p - k >= n, and of lambda_n s_min(Psi_<=n)^2. k = 0 is K itself and proves nothing; the default
+/// are the multiples of max(1, n / 8) from 1 on. n^2 p and an eigenvalue problem a split.
 inline Interval smallest_eigenvalue_bounds(View<const double, 1> lambda, View<const double, 2> features,
                                            std::span<const Index> splits) {
   constexpr auto function = "smallest_eigenvalue_bounds";
   detail::check_design(function, lambda, features);
   const Index n = features.extent(0), p = features.extent(1);
-  require(p >= n, function, "there are fewer features (", p, ") than samples (", n, "), so the Gram matrix is singular");
+  require(p >= n, function, "there are fewer features (", p, ") than samples (", n,
+          "), so the Gram matrix is singular");
   for (const Index k : splits) detail::check_split(function, k, n, p);
   const auto psi = matrix(features);
   const Matrix<double> weighted = detail::weighted_features(lambda, features);
 
-  const Vector<double> leading =
-      Eigen::JacobiSVD<Eigen::MatrixXd>(psi.leftCols(n)).singularValues();
+  const Vector<double> leading = Eigen::JacobiSVD<Eigen::MatrixXd>(psi.leftCols(n)).singularValues();
   Interval bounds{.lower = lambda[n - 1] * leading[n - 1] * leading[n - 1]};
   detail::for_each_tail(weighted, splits, [&](std::size_t, const Matrix<double>& tail) {
     bounds.lower = std::max(bounds.lower, detail::spectrum_ends(tail).lower);

@@ -37,11 +37,11 @@
 namespace ashlar::kernels {
 
 struct Risk {
-  double bias = 0;          ///< B, without noise
-  double variance = 0;      ///< V, for noise of variance one
-  double condition = 0;     ///< of Lambda^1/2 Psi, the root of the Gram matrix's; of what counts, when rank < n
-  Index rank = 0;           ///< of Lambda^1/2 Psi
-  bool reliable = false;    ///< condition < 1e10
+  double bias = 0;        ///< B, without noise
+  double variance = 0;    ///< V, for noise of variance one
+  double condition = 0;   ///< of Lambda^1/2 Psi, the root of the Gram matrix's; of what counts, when rank < n
+  Index rank = 0;         ///< of Lambda^1/2 Psi
+  bool reliable = false;  ///< condition < 1e10
 
   /// Expected squared error on a test response, noise included.
   double test_error(double noise_variance) const { return bias + noise_variance * (variance + 1); }
@@ -137,7 +137,8 @@ class FeatureInterpolator {
   bool cholesky_qr() {
     for (int round = 0; round < 2; ++round) {
       Matrix<double> k = gram_of_rows();
-      // What the first round left: orthonormal up to kappa eps. The second makes eps of it as long as that is below one.
+      // What the first round left: orthonormal up to kappa eps. The second makes eps of it as long as that is below
+      // one.
       if (round == 1) {
         Matrix<double> rest = k.triangularView<Eigen::Lower>();
         rest.diagonal().array() -= 1;
@@ -155,7 +156,8 @@ class FeatureInterpolator {
     return true;
   }
 
-  /// The same by Householder reflections, the longest sample first: small features keep their digits next to large ones.
+  /// The same by Householder reflections, the longest sample first: small features keep their digits next to large
+  /// ones.
   bool pivoted_qr() {
     const Index n = order_, p = q_.cols();
     const Eigen::ColPivHouseholderQR<Eigen::MatrixXd> qr(q_.transpose());
@@ -260,8 +262,7 @@ inline SampledRisk sampled_risk(View<const double, 2> gram, View<const double, 2
   }
   const RidgelessSolver solver(gram);
   Vector<double> variances(m), biases = Vector<double>::Zero(m);
-  if (with_target)
-    biases = (vector(target_test) - matrix(k_test) * solver.solve(target)).cwiseAbs2();
+  if (with_target) biases = (vector(target_test) - matrix(k_test) * solver.solve(target)).cwiseAbs2();
   constexpr Index block = 64;
   parallel_for(m, block, [&](Index begin, Index end) {
     const Matrix<double> right = matrix(k_test).middleRows(begin, end - begin).transpose();
@@ -283,9 +284,8 @@ inline SampledRisk sampled_risk(View<const double, 2> gram, View<const double, 2
 
 /// The same for a kernel. x: [n, d], x_test: [m, d].
 template <class K, class X>
-requires linalg::Kernel<K, double>
-SampledRisk sampled_risk(const K& kernel, const X& x, In<X, 2> x_test, In<X, 1> target = {},
-                         In<X, 1> target_test = {}) {
+requires linalg::Kernel<K, double> SampledRisk sampled_risk(const K& kernel, const X& x, In<X, 2> x_test,
+                                                            In<X, 1> target = {}, In<X, 1> target_test = {}) {
   return sampled_risk(linalg::gram(kernel, x), linalg::gram(kernel, x_test, x), target, target_test);
 }
 

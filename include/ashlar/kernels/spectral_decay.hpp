@@ -1,13 +1,13 @@
-// How fast the eigenvalues of a Gram matrix fall: like a power of their number or exponentially, which decides what noise
-// does to an interpolant.
+// How fast the eigenvalues of a Gram matrix fall: like a power of their number or exponentially, which decides what
+// noise does to an interpolant.
 //
 //   const auto decay = kernels::fit_decay(eigenvalues);              // of K or K / n, in any order
 //   decay.law, decay.a(), decay.power.r_squared, decay.exponential.r_squared
 //   double v = kernels::predicted_variance(decay);                   // of noise of variance one
 //
 // Two lines of least squares, log s_i on log i and log s_i on i^(1/d), and the one with the smaller residual: both have
-// two parameters, so BIC says the same. A heuristic; on i from 3 to n / 2 by default, since the first eigenvalues follow
-// no law and the last are bent by the sample being finite.
+// two parameters, so BIC says the same. A heuristic; on i from 3 to n / 2 by default, since the first eigenvalues
+// follow no law and the last are bent by the sample being finite.
 //
 // Source: the decays of Cheng et al., ICML 2024; the fit is ours.
 #pragma once
@@ -32,23 +32,23 @@ enum class DecayLaw {
 };
 
 struct DecayOptions {
-  Index first = 3;         ///< number of the first eigenvalue fitted, from 1
-  double fraction = 0.5;   ///< the last is the floor(fraction n)-th, if it was kept
-  double drop = 1e-12;     ///< eigenvalues up to this share of the largest are rounding
-  double dimension = 1;    ///< d of the exponential law: 1 for features of a line, d for a smooth kernel on R^d
+  Index first = 3;        ///< number of the first eigenvalue fitted, from 1
+  double fraction = 0.5;  ///< the last is the floor(fraction n)-th, if it was kept
+  double drop = 1e-12;    ///< eigenvalues up to this share of the largest are rounding
+  double dimension = 1;   ///< d of the exponential law: 1 for features of a line, d for a smooth kernel on R^d
 };
 
 struct DecayFit {
   DecayLaw law = DecayLaw::unknown;
   numerics::LineFit power = {};        ///< log s on log i
   numerics::LineFit exponential = {};  ///< log s on i^(1/d)
-  Index count = 0;                ///< eigenvalues given, n
-  Index kept = 0;                 ///< eigenvalues above drop times the largest
-  Index first = 0, last = 0;      ///< numbers of those fitted
+  Index count = 0;                     ///< eigenvalues given, n
+  Index kept = 0;                      ///< eigenvalues above drop times the largest
+  Index first = 0, last = 0;           ///< numbers of those fitted
   double dimension = 1;
 
-  double power_exponent() const { return -power.slope - 1; }         ///< a of i^(-1-a)
-  double exponential_rate() const { return -exponential.slope; }     ///< a of e^(-a i^(1/d))
+  double power_exponent() const { return -power.slope - 1; }      ///< a of i^(-1-a)
+  double exponential_rate() const { return -exponential.slope; }  ///< a of e^(-a i^(1/d))
   double a() const { return law == DecayLaw::exponential ? exponential_rate() : power_exponent(); }
 };
 
@@ -72,8 +72,8 @@ inline DecayFit fit_decay(View<const double, 1> eigenvalues, const DecayOptions&
   if (fit.kept < 8) return fit;
   const Index points = fit.last - fit.first + 1;
   require(points >= 3, function, "eigenvalues ", fit.first, " to ", fit.last, " are too few to fit a law");
-  const Vector<double> number = Vector<double>::LinSpaced(points, static_cast<double>(fit.first),
-                                                          static_cast<double>(fit.last));
+  const Vector<double> number =
+      Vector<double>::LinSpaced(points, static_cast<double>(fit.first), static_cast<double>(fit.last));
   const Vector<double> logs = s.segment(fit.first - 1, points).array().log();
   fit.power = numerics::fit_line(number.array().log().matrix().eval(), logs);
   fit.exponential = numerics::fit_line(number.array().pow(1 / options.dimension).matrix().eval(), logs);
@@ -81,15 +81,16 @@ inline DecayFit fit_decay(View<const double, 1> eigenvalues, const DecayOptions&
   return fit;
 }
 
-/// V = E0 - 1 of the fitted law for as many samples as there were eigenvalues, the law carried on to 20 n. Infinite where
-/// it falls so fast that fewer than n of them are numbers, NaN when no law was fitted.
+/// V = E0 - 1 of the fitted law for as many samples as there were eigenvalues, the law carried on to 20 n. Infinite
+/// where it falls so fast that fewer than n of them are numbers, NaN when no law was fitted.
 inline double predicted_variance(const DecayFit& fit) {
   if (fit.law == DecayLaw::unknown) return std::numeric_limits<double>::quiet_NaN();
   const bool exponential = fit.law == DecayLaw::exponential;
   const auto abscissa = [&](Index i) {
     return exponential ? std::pow(static_cast<double>(i), 1 / fit.dimension) : std::log(static_cast<double>(i));
   };
-  // E0 depends on ratios alone: with the n-th as unit, neither end of the spectrum leaves the range of doubles too soon.
+  // E0 depends on ratios alone: with the n-th as unit, neither end of the spectrum leaves the range of doubles too
+  // soon.
   const double slope = exponential ? fit.exponential.slope : fit.power.slope, unit = abscissa(fit.count);
   Vector<double> lambda(20 * fit.count);
   Index p = 0;

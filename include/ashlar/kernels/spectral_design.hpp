@@ -70,8 +70,8 @@ inline Vector<double> exponential_spectrum(Index p, double a) {
   detail::check_spectrum_arguments("exponential_spectrum", p, a);
   Vector<double> lambda(p);
   for (Index i = 0; i < p; ++i) lambda[i] = std::exp(-a * static_cast<double>(i + 1));
-  require(lambda[p - 1] >= std::numeric_limits<double>::min(), "exponential_spectrum", "e^(-a p) underflows for a = ",
-          a, " and p = ", p);
+  require(lambda[p - 1] >= std::numeric_limits<double>::min(), "exponential_spectrum",
+          "e^(-a p) underflows for a = ", a, " and p = ", p);
   return lambda;
 }
 

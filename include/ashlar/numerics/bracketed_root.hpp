@@ -54,8 +54,8 @@ double bracketed_root(F&& f, double low, double high, const RootOptions& options
     last_step = next - x;
     x = next;
   }
-  throw NumericalError(message(function, ": did not settle after ", options.max_steps, " steps, the last one was ",
-                               last_step));
+  throw NumericalError(
+      message(function, ": did not settle after ", options.max_steps, " steps, the last one was ", last_step));
 }
 
 }  // namespace ashlar::numerics
