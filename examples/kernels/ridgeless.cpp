@@ -258,7 +258,7 @@ void plot(const std::vector<Growth>& all, const std::string& file) {
 
 bool body(const example::Settings& settings, const std::string& file) {
   const Rng rng(settings.seed);
-  const Index draws = settings.full ? 100 : 32;
+  const Index draws = settings.full ? 200 : 64;
   std::vector<Growth> all;
   bool held = polynomial(rng.split(1), draws, settings.full, all);
   held &= exponential(rng.split(2), draws, all);

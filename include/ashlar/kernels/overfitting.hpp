@@ -147,9 +147,9 @@ inline OverfittingReport classify_overfitting(View<const double, 2> gram, View<c
 
 /// The same for a kernel. x: [n, d], held_out: [m, d].
 template <class K, class X>
-requires linalg::Kernel<K, double> OverfittingReport classify_overfitting(const K& kernel, const X& x,
-                                                                          In<X, 2> held_out, Rng& rng,
-                                                                          const OverfittingOptions& options = {}) {
+  requires linalg::Kernel<K, double>
+OverfittingReport classify_overfitting(const K& kernel, const X& x, In<X, 2> held_out, Rng& rng,
+                                       const OverfittingOptions& options = {}) {
   return classify_overfitting(linalg::gram(kernel, x), linalg::gram(kernel, held_out, x), rng, options);
 }
 

@@ -101,18 +101,21 @@ class RidgelessSolver {
                    options.truncation);
     detail::check_gram(function, gram);
     order_ = rank_ = gram.extent(0);
-    Matrix<double> system = matrix(gram);
-    system.diagonal().array() += options.ridge;
-    const double share = options.truncation > 0 ? options.truncation
-                                                : static_cast<double>(order_) * std::numeric_limits<double>::epsilon();
+    const auto system = [&] {
+      Matrix<double> k = matrix(gram);
+      k.diagonal().array() += options.ridge;
+      return k;
+    };
+    const double rounding = static_cast<double>(order_) * std::numeric_limits<double>::epsilon();
+    const double share = options.truncation > 0 ? options.truncation : rounding;
     try {
-      cholesky_.emplace(Matrix<double>(system));
+      cholesky_.emplace(system());
       rcond_ = cholesky_->rcond();
       if (rcond_ >= std::max(share, detail::cholesky_rcond)) return;
     } catch (const NumericalError&) {  // a pivot is not positive
     }
     cholesky_.reset();
-    const Eigen::SelfAdjointEigenSolver<Matrix<double>> eigen(system);
+    const Eigen::SelfAdjointEigenSolver<Matrix<double>> eigen(system());
     const Vector<double> values = eigen.eigenvalues();
     const double largest = std::max(values[order_ - 1], 0.0), tolerance = share * largest;
     detail::check_semidefinite(function, values.array() - options.ridge, tolerance);

@@ -284,8 +284,9 @@ inline SampledRisk sampled_risk(View<const double, 2> gram, View<const double, 2
 
 /// The same for a kernel. x: [n, d], x_test: [m, d].
 template <class K, class X>
-requires linalg::Kernel<K, double> SampledRisk sampled_risk(const K& kernel, const X& x, In<X, 2> x_test,
-                                                            In<X, 1> target = {}, In<X, 1> target_test = {}) {
+  requires linalg::Kernel<K, double>
+SampledRisk sampled_risk(const K& kernel, const X& x, In<X, 2> x_test, In<X, 1> target = {},
+                         In<X, 1> target_test = {}) {
   return sampled_risk(linalg::gram(kernel, x), linalg::gram(kernel, x_test, x), target, target_test);
 }
 

@@ -49,7 +49,8 @@ EigenvalueRange<T> extreme_eigenvalues(const Matrix<T>& a) {
 /// in magnitude. The result lies below it, by tolerance at most. Starts from the same vector every time.
 /// Throws NumericalError when the operator gives numbers that are not finite, or the tolerance is not reached.
 template <Real T, class A>
-requires LinearOperator<A, T> T largest_eigenvalue(const A& apply, Index n, const LanczosOptions& options = {}) {
+  requires LinearOperator<A, T>
+T largest_eigenvalue(const A& apply, Index n, const LanczosOptions& options = {}) {
   constexpr auto function = "largest_eigenvalue";
   check_argument(n >= 1, function, "n", "at least 1", n);
   check_argument(options.max_iterations >= 1, function, "max_iterations", "at least 1", options.max_iterations);

@@ -26,7 +26,7 @@ struct RootOptions {
 /// opposite signs, or one of them be zero. Throws InvalidArgument when they do not, NumericalError when a value is NaN
 /// or the steps do not settle.
 template <class F>
-requires std::convertible_to<std::invoke_result_t<F&, double>, std::pair<double, double>>
+  requires std::convertible_to<std::invoke_result_t<F&, double>, std::pair<double, double>>
 double bracketed_root(F&& f, double low, double high, const RootOptions& options = {}) {
   constexpr auto function = "bracketed_root";
   require(std::isfinite(low) && std::isfinite(high) && low <= high, function, "[low, high] must be an interval, got [",
