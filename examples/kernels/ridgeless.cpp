@@ -114,7 +114,7 @@ bool polynomial(const Rng& rng, Index draws, bool full, std::vector<Growth>& all
       double worst = 0;
       for (std::size_t i = 2; i < sizes.size(); ++i)
         worst = std::max(worst, std::abs(g.variances[i] / g.equivalents[i] - 1));
-      held &= claim(worst <= 0.05 && std::abs(slope - 1 - a) <= 0.1,
+      held &= claim(worst <= 0.05 && std::abs(slope - 1 - a) <= std::max(0.1, 0.05 * (1 + a)),
                     "tempered: V within " + brief(100 * worst) + " % of the equivalent from n = 100 on, kappa ~ n^" +
                         brief(slope) + ", theory " + brief(1 + a));
     }

@@ -190,7 +190,7 @@ inline Interval smallest_eigenvalue_bounds(View<const double, 1> lambda, View<co
   const auto psi = matrix(features);
   const Matrix<double> weighted = detail::weighted_features(lambda, features);
 
-  const Vector<double> leading = Eigen::JacobiSVD<Eigen::MatrixXd>(psi.leftCols(n)).singularValues();
+  const Vector<double> leading = Eigen::BDCSVD<Eigen::MatrixXd>(psi.leftCols(n)).singularValues();
   Interval bounds{.lower = lambda[n - 1] * leading[n - 1] * leading[n - 1]};
   detail::for_each_tail(weighted, splits, [&](std::size_t, const Matrix<double>& tail) {
     bounds.lower = std::max(bounds.lower, detail::spectrum_ends(tail).lower);

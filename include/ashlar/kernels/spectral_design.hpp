@@ -31,8 +31,9 @@ inline void check_spectrum(std::string_view function, View<const double, 1> lamb
   for (Index i = 0; i < lambda.extent(0); ++i) {
     require(lambda[i] > 0 && std::isfinite(lambda[i]), function, "lambda must be positive and finite, but entry ", i,
             " is ", lambda[i]);
-    require(i == 0 || lambda[i] <= lambda[i - 1], function, "lambda must not increase, but entry ", i, " is ",
-            lambda[i], " after ", lambda[i - 1]);
+    const double before = lambda[i > 0 ? i - 1 : 0];
+    require(lambda[i] <= before, function, "lambda must not increase, but entry ", i, " is ", lambda[i], " after ",
+            before);
   }
 }
 
