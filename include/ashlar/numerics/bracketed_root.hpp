@@ -11,6 +11,7 @@
 #include <cmath>
 #include <concepts>
 #include <limits>
+#include <type_traits>
 #include <utility>
 
 #include "ashlar/core/error.hpp"
