@@ -6,3 +6,6 @@
 #include "ashlar/dynamics/contagion_simulation.hpp"
 #include "ashlar/dynamics/contagion_trace.hpp"
 #include "ashlar/dynamics/count_chain.hpp"
+#include "ashlar/dynamics/structured_features.hpp"
+#include "ashlar/dynamics/two_layer_gradient.hpp"
+#include "ashlar/dynamics/two_layer_network.hpp"
