@@ -157,16 +157,20 @@ TEST_CASE("dynamics.structured_features: a batch that is there already costs no 
   const LabelledFeatures fresh = model.sample(64, again);
   CHECK(batch.y == fresh.y);
   CHECK(batch.z == fresh.z);
-  model.inputs(batch.z, rng, x);
+  CHECK(test::allocations([&] { model.inputs(batch.z, rng, x); }) == 0);
   CHECK(x == model.inputs(fresh.z, again));
+  Eigen::MatrixXd columns(64, 12);
+  model.inputs(batch.z, rng, columns);
+  CHECK((columns - x).cwiseAbs().maxCoeff() <= 1e-14);
 }
 
 TEST_CASE("dynamics.structured_features: oblique directions are taken only when asked for") {
   Matrix<double> q = Matrix<double>::Identity(4, 2);
   q(1, 0) = 1e-6;
   CHECK(FeatureBasis::oblique(q, 1).orthonormal() == false);
-  CHECK(message_of<InvalidArgument>([&] { (void)FeatureBasis(q, 1); })
-            .starts_with("FeatureBasis: |Q'Q - 1| of the directions must be at most 1e-08 (see oblique), got 1.41421"));
+  CHECK(message_of<InvalidArgument>([&] {
+          (void)FeatureBasis(q, 1);
+        }).starts_with("FeatureBasis: |Q'Q - 1| of the directions must be at most 1e-08 (see oblique), got 1.41421"));
   q(1, 0) = 1e-9;
   CHECK(FeatureBasis(q, 1).orthonormal());
 }
@@ -197,7 +201,9 @@ TEST_CASE("dynamics.structured_features: bad arguments are named") {
         "FeatureModel::sample: shift.scale must be finite, got nan");
   CHECK(message_of<InvalidArgument>([&] { (void)model.shifted(s, {.scale = 1, .offset = nan}); }) ==
         "FeatureModel::shifted: shift.offset must be finite, got nan");
-  CHECK(message_of<InvalidArgument>([&] { (void)model.shifted({s.y, s.z.leftCols(7)}, sign_flip); }) ==
+  CHECK(message_of<InvalidArgument>([&] {
+          (void)model.shifted({s.y, s.z.leftCols(7)}, sign_flip);
+        }) ==
         "FeatureModel::shifted: features.z has shape [4,7], expected [4,8] (one row a label, one column a feature)");
   Matrix<double> x(4, 11);
   CHECK(message_of<InvalidArgument>([&] { model.inputs(s.z, rng, x); }) ==

@@ -98,8 +98,7 @@ TEST_CASE("dynamics.two_layer_gradient: gradients are the finite differences of 
       parameter = kept;
       CHECK(std::abs((above - below) / (2 * step) - derivative) <= 1e-6 * scale);
     };
-    for (Index i = 0; i < s.network.weights.size(); ++i)
-      check(s.network.weights.data()[i], gradient.weights.data()[i]);
+    for (Index i = 0; i < s.network.weights.size(); ++i) check(s.network.weights.data()[i], gradient.weights.data()[i]);
     for (Index k = 0; k < 7; ++k) {
       check(s.network.bias[k], gradient.bias[k]);
       check(s.network.output[k], gradient.output[k]);
@@ -290,11 +289,9 @@ TEST_CASE("dynamics.two_layer_gradient: bad arguments are named") {
   Workspace workspace;
   Matrix<double> gradient = Matrix<double>::Constant(2, 2, 5);
   const auto into = [&](const View<double, 2>& out) {
-    return message_of<InvalidArgument>(
-        [&] { loss_and_gradient(s.network, s.x, s.y, Loss::hinge, out, workspace); });
+    return message_of<InvalidArgument>([&] { loss_and_gradient(s.network, s.x, s.y, Loss::hinge, out, workspace); });
   };
-  CHECK(into(gradient) ==
-        "loss_and_gradient: gradient has shape [2,2], expected [3,2] (same shape as the weights)");
+  CHECK(into(gradient) == "loss_and_gradient: gradient has shape [2,2], expected [3,2] (same shape as the weights)");
   CHECK((gradient.array() == 5).all());
   CHECK(into(s.network.weights) == "loss_and_gradient: gradient overlaps an input");
   CHECK(into(View<double, 2>(s.x.data(), {3, 2})) == "loss_and_gradient: gradient overlaps an input");

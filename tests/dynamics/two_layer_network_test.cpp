@@ -74,7 +74,8 @@ TEST_CASE("dynamics.two_layer_network: the theory's network has normal weights a
   CHECK(network.bias.size() == 0);
   CHECK(network.output_bias == 0);
   CHECK(network.activation == Activation::relu);
-  for (Index k = 0; k < 251; ++k) CHECK(network.output[k] == (k < 125 ? 1.0 : -1.0) / 251);  // odd: the first floor(m/2)
+  for (Index k = 0; k < 251; ++k)
+    CHECK(network.output[k] == (k < 125 ? 1.0 : -1.0) / 251);  // odd: the first floor(m/2)
   const double n = 25100, variance = network.weights.squaredNorm() / n;
   CHECK(std::abs(variance - 0.01) <= 4 * 0.01 * std::sqrt(2 / n));  // 1 / d
   const auto wide = random_network<float>(rng, 500, 100, {.deviation = 2, .signs = OutputSigns::random});
@@ -88,8 +89,10 @@ TEST_CASE("dynamics.two_layer_network: the study's network is uniform within its
   Rng rng(2);
   const auto network = uniform_network<double>(rng, 400, 25, Activation::tanh);
   CHECK(network.activation == Activation::tanh);
-  const auto fills = [](const auto& x, double bound) {  // a uniform sample of n stays short of its end by about bound / n
-    return x.maxCoeff() <= bound && x.minCoeff() >= -bound && x.maxCoeff() > 0.95 * bound && x.minCoeff() < -0.95 * bound;
+  const auto fills = [](const auto& x,
+                        double bound) {  // a uniform sample of n stays short of its end by about bound / n
+    return x.maxCoeff() <= bound && x.minCoeff() >= -bound && x.maxCoeff() > 0.95 * bound &&
+           x.minCoeff() < -0.95 * bound;
   };
   CHECK(fills(network.weights, 0.2));
   CHECK(fills(network.bias, 0.2));

@@ -1,7 +1,8 @@
 // Structured features: inputs that are sums of orthonormal feature directions. The core features carry the label, the
 // background features are independent of it and of everything else.
 //
-//   x = sum over core of y z_j m_j + sum over background of z_j m_j,     y = +-1 fair,  z_j by default uniform on [0, 1]
+//   x = sum over core of y z_j m_j + sum over background of z_j m_j,     y = +-1 fair,  z_j by default uniform on [0,
+//   1]
 //
 //   Rng rng(0);
 //   const FeatureModel model{.basis = FeatureBasis::random(rng, 128, 16, 16)};
@@ -69,7 +70,8 @@ class FeatureBasis {
   Matrix<double> background_directions() const { return directions_.rightCols(background()); }
 
  private:
-  FeatureBasis(Matrix<double> directions, Index core, bool any_angle) : directions_(std::move(directions)), core_(core) {
+  FeatureBasis(Matrix<double> directions, Index core, bool any_angle)
+      : directions_(std::move(directions)), core_(core) {
     constexpr auto function = "FeatureBasis";
     require(features() >= 1 && dim() >= features(), function, "directions has shape ",
             View<const double, 2>(directions_).shape(), ", expected at least one column and no more columns than rows");
@@ -118,8 +120,8 @@ inline void draw_columns(std::string_view side, const FeatureLaw& law, Rng& rng,
   constexpr auto function = "FeatureModel::sample";
   if (const auto* uniform = law.target<UniformLaw>()) {
     const double low = uniform->low, high = uniform->high, width = high - low;
-    require(std::isfinite(width) && width >= 0, function, "the ", side, " law must be uniform on a finite interval, got ",
-            low, " to ", high);
+    require(std::isfinite(width) && width >= 0, function, "the ", side,
+            " law must be uniform on a finite interval, got ", low, " to ", high);
     // What as many calls of rng.uniform(low, high) would give, from words by the array.
     constexpr std::size_t block = 256;
     std::array<std::uint32_t, 2 * block> words;
@@ -205,7 +207,14 @@ struct FeatureModel {
     check_shape(function, "x", x.shape(), {z.extent(0), basis.dim()}, "one row a sample, one column a dimension");
     check_argument(noise >= 0 && std::isfinite(noise), function, "noise", "finite and not negative", noise);
     require(!overlaps(z, x), function, "x overlaps z");
-    matrix(x).noalias() = matrix(z) * basis.directions().transpose();
+    if (z.stride(1) == 1 && x.stride(1) == 1) {  // Eigen multiplies in place what has dense rows, and copies the rest
+      using Rows = Eigen::OuterStride<>;
+      const Eigen::Map<const Matrix<double>, 0, Rows> from(z.data(), z.extent(0), z.extent(1), Rows(z.stride(0)));
+      Eigen::Map<Matrix<double>, 0, Rows> to(x.data(), x.extent(0), x.extent(1), Rows(x.stride(0)));
+      to.noalias() = from * basis.directions().transpose();
+    } else {
+      matrix(x) = matrix(z) * basis.directions().transpose();
+    }
     if (noise == 0) return;
     for (Index i = 0; i < x.extent(0); ++i)
       for (Index j = 0; j < x.extent(1); ++j) x(i, j) += noise * rng.normal();

@@ -1,7 +1,8 @@
 // Gradients of two-layer networks in closed form, no tape:
 //
 //   f(x) = sum_k a_k s(h_k) + c,   h = W x + b,     L = mean_i l(f(x_i), y_i),   y_i = +-1
-//   dL/dW = D' X,  dL/db = D' 1,   D_ik = l'_i a_k s'(h_ik) / n;     dL/da_k = mean_i l'_i s(h_ik),  dL/dc = mean_i l'_i
+//   dL/dW = D' X,  dL/db = D' 1,   D_ik = l'_i a_k s'(h_ik) / n;     dL/da_k = mean_i l'_i s(h_ik),  dL/dc = mean_i
+//   l'_i
 //
 //   Rng rng(0);
 //   auto network = random_network<double>(rng, 64, 128);          // W normal, a = +-1/m, no biases
@@ -166,8 +167,8 @@ inline void check_step(std::string_view function, double learning_rate, double w
 /// Throws InvalidArgument for n = 0, shapes that do not fit, labels other than +-1 and numbers that are not finite.
 template <Real T>
 double loss_and_gradient(const TwoLayerNetwork<T>& network, View<const std::type_identity_t<T>, 2> x,
-                         View<const std::type_identity_t<T>, 1> y, Loss loss,
-                         View<std::type_identity_t<T>, 2> gradient, Workspace& workspace) {
+                         View<const std::type_identity_t<T>, 1> y, Loss loss, View<std::type_identity_t<T>, 2> gradient,
+                         Workspace& workspace) {
   return detail::backward<T>("loss_and_gradient", network, x, y, loss, gradient, {}, {}, nullptr, workspace);
 }
 

@@ -2,8 +2,8 @@
 // their usual initialisations. two_layer_gradient.hpp has their gradients.
 //
 //   Rng rng(0);
-//   const auto theory = random_network<double>(rng, 64, 128);                          // normal W, a = +-1/m, no biases
-//   const auto study = uniform_network<float>(rng, 256, 256, Activation::tanh);        // all parameters random
+//   const auto theory = random_network<double>(rng, 64, 128);                          // normal W, a = +-1/m, no
+//   biases const auto study = uniform_network<float>(rng, 256, 256, Activation::tanh);        // all parameters random
 //
 // Derivatives where there is none: that of relu at 0 is 0, that of the hinge at margin 1 is 0.
 #pragma once
@@ -27,8 +27,8 @@ template <class T>
 inline constexpr T leaky_slope = T(0.1);
 }
 
-/// identity makes the network linear in x: the control that does not contaminate. leaky_relu has slope 0.1 below 0, gelu
-/// is the exact one, h Phi(h).
+/// identity makes the network linear in x: the control that does not contaminate. leaky_relu has slope 0.1 below 0,
+/// gelu is the exact one, h Phi(h).
 enum class Activation { identity, relu, leaky_relu, gelu, sigmoid, tanh };
 
 /// Of an output f and a label y = +-1: max(0, 1 - y f), log(1 + e^(-y f)), (f - y)^2.
@@ -101,10 +101,10 @@ LossTerms<T> loss_terms(Loss loss, T f, T y) {
 
 template <Real T>
 struct TwoLayerNetwork {
-  Matrix<T> weights;   ///< W: [m, d]
-  Vector<T> bias;      ///< b: [m], or empty where there is none
-  Vector<T> output;    ///< a: [m]
-  T output_bias = 0;   ///< c
+  Matrix<T> weights;  ///< W: [m, d]
+  Vector<T> bias;     ///< b: [m], or empty where there is none
+  Vector<T> output;   ///< a: [m]
+  T output_bias = 0;  ///< c
   Activation activation = Activation::relu;
 
   Index hidden() const { return weights.rows(); }
