@@ -1,8 +1,7 @@
 // Structured features: inputs that are sums of orthonormal feature directions. The core features carry the label, the
 // background features are independent of it and of everything else.
 //
-//   x = sum over core of y z_j m_j + sum over background of z_j m_j,     y = +-1 fair,  z_j by default uniform on [0,
-//   1]
+//   x = sum over core of y z_j m_j + sum over background of z_j m_j,     y = +-1 fair,  z_j by default uniform [0, 1]
 //
 //   Rng rng(0);
 //   const FeatureModel model{.basis = FeatureBasis::random(rng, 128, 16, 16)};

@@ -1,8 +1,8 @@
 // Gradients of two-layer networks in closed form, no tape:
 //
-//   f(x) = sum_k a_k s(h_k) + c,   h = W x + b,     L = mean_i l(f(x_i), y_i),   y_i = +-1
-//   dL/dW = D' X,  dL/db = D' 1,   D_ik = l'_i a_k s'(h_ik) / n;     dL/da_k = mean_i l'_i s(h_ik),  dL/dc = mean_i
-//   l'_i
+//   f(x) = sum_k a_k s(h_k) + c,     h = W x + b,                    L = mean_i l(f(x_i), y_i),  y_i = +-1
+//   dL/dW = D' X,  dL/db = D' 1,     D_ik = l'_i a_k s'(h_ik) / n
+//   dL/da_k = mean_i l'_i s(h_ik),   dL/dc = mean_i l'_i
 //
 //   Rng rng(0);
 //   auto network = random_network<double>(rng, 64, 128);          // W normal, a = +-1/m, no biases

@@ -2,8 +2,8 @@
 // their usual initialisations. two_layer_gradient.hpp has their gradients.
 //
 //   Rng rng(0);
-//   const auto theory = random_network<double>(rng, 64, 128);                          // normal W, a = +-1/m, no
-//   biases const auto study = uniform_network<float>(rng, 256, 256, Activation::tanh);        // all parameters random
+//   const auto theory = random_network<double>(rng, 64, 128);                    // normal W, a = +-1/m, no biases
+//   const auto study = uniform_network<float>(rng, 256, 256, Activation::tanh);  // all parameters random
 //
 // Derivatives where there is none: that of relu at 0 is 0, that of the hinge at margin 1 is 0.
 #pragma once
