@@ -184,11 +184,13 @@ TEST_CASE("dynamics.online_training: the pull on the background comes with the a
 
 TEST_CASE("dynamics.online_training: without background the shift changes nothing") {
   Rng rng(7);
-  const FeatureModel model{.basis = FeatureBasis::random(rng, 20, 6, 0)};
-  auto network = random_network<double>(rng, 10, 20);
-  for (const TracePoint& point : train_online(network, model, {.steps = 50, .trace_every = 10}, rng).points) {
-    CHECK(point.report.trained.loss == point.report.shifted.loss);
-    CHECK(point.report.background == 0);
+  for (const double noise : {0.0, 0.1}) {  // the same noise on both laws
+    const FeatureModel model{.basis = FeatureBasis::random(rng, 20, 6, 0), .noise = noise};
+    auto network = random_network<double>(rng, 10, 20);
+    for (const TracePoint& point : train_online(network, model, {.steps = 50, .trace_every = 10}, rng).points) {
+      CHECK(point.report.trained.loss == point.report.shifted.loss);
+      CHECK(point.report.background == 0);
+    }
   }
 }
 
@@ -261,6 +263,10 @@ TEST_CASE("dynamics.online_training: the trace has its points and ends when told
     CHECK(trace.losses.back() <= 0.3);
     for (std::size_t t = 0; t + 1 < trace.losses.size(); ++t) CHECK(trace.losses[t] > 0.3);
     CHECK(steps_of(trace) == std::vector<Index>{0, static_cast<Index>(trace.losses.size())});
+    const OnlineTrace met = train_online(
+        p.network, p.model, {.batch = 4, .steps = 4000, .stop_loss = 0, .evaluation_samples = 20}, p.rng);
+    REQUIRE(met.losses.size() < 4000);
+    CHECK(met.losses.back() == 0);
   }
 }
 

@@ -75,6 +75,21 @@ void signal_of(const TwoLayerNetwork<T>& network, T slope, T* h) {
   for (; k < m; ++k) h[k] = slope * a[k] * activation_slope(network.activation, h[k]);
 }
 
+/// sums_k += slope s(h_k): what the sample adds to the gradient by the output weights.
+template <class T>
+void add_activations(const TwoLayerNetwork<T>& network, T slope, const T* h, T* sums) {
+  using V = simd::batch<T>;
+  constexpr Index w = simd::width<T>;
+  const Index m = network.hidden();
+  Index k = 0;
+  if (const std::optional<T> below = slope_below_zero<T>(network.activation))
+    for (; k + w <= m; k += w) {
+      const V x = simd::load(h + k);
+      simd::store(sums + k, simd::fma(V(slope), simd::max(x, x * V(*below)), simd::load(sums + k)));
+    }
+  for (; k < m; ++k) sums[k] += slope * activate(network.activation, h[k]);
+}
+
 /// Scratch of one call, and the passes over it.
 template <class T>
 class TwoLayerScratch {
@@ -123,8 +138,7 @@ class TwoLayerScratch {
           std::fill_n(h, m_, T(0));
           continue;
         }
-        if (output)
-          for (Index k = 0; k < m_; ++k) part[k] += slope * activate(network.activation, h[k]);
+        if (output) add_activations(network, slope, h, part);
         signal_of(network, slope, h);
       }
     });
