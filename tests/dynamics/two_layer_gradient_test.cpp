@@ -171,7 +171,7 @@ TEST_CASE("dynamics.two_layer_gradient: samples whose margin is met pull no more
 }
 
 TEST_CASE("dynamics.two_layer_gradient: no pre-activation above zero means no relu gradient") {
-  Samples<double> s(51, 20, 6, 8, Activation::relu);
+  Samples<double> s(51, 20, 21, 8, Activation::relu);  // neurons in vectors and beside them
   s.network.bias.resize(0);
   const NetworkGradient<double> before = loss_and_gradient(s.network, s.x, s.y, Loss::squared);
   Matrix<double> more = Matrix<double>::Zero(21, 8);  // a zero row adds a sample, and nothing to the sum
