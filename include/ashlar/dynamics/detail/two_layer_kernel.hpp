@@ -14,8 +14,12 @@
 
 namespace ashlar::dynamics::detail {
 
-inline constexpr Index sample_block = 256;   // rows whose pre-activations stay in second-level cache
-inline constexpr Index gradient_tile = 128;  // of the gradient, each summed over all samples at once
+/// Rows a product takes at once: few enough for threads to share, and enough to pay for packing the weights.
+inline constexpr Index sample_block = 512;
+
+/// Rows and columns of a tile of the gradient, which is summed over all samples at once: a quarter of each, so that the
+/// samples are packed four times and not once for every 128 numbers.
+constexpr Index gradient_tile(Index extent) { return std::max<Index>(128, (extent + 63) / 64 * 16); }
 
 template <class T>
 using RowMap = Eigen::Map<Matrix<T>, 0, Eigen::OuterStride<>>;
@@ -161,10 +165,11 @@ class TwoLayerScratch {
   /// D'X, and D'1 unless bias is empty.
   void weight_gradient(const View<T, 2>& weights, const View<T, 1>& bias) {
     const ConstRowMap<T> signal(signal_, kept_, m_, Eigen::OuterStride<>(m_));
-    const Index rows = chunk_count(m_, gradient_tile), columns = chunk_count(d_, gradient_tile);
+    const Index tile_rows = gradient_tile(m_), tile_columns = gradient_tile(d_);
+    const Index rows = chunk_count(m_, tile_rows), columns = chunk_count(d_, tile_columns);
     parallel_for(rows * columns, 1, [&](Index tile, Index) {
-      const Index k = tile / columns * gradient_tile, j = tile % columns * gradient_tile;
-      const Index height = std::min(gradient_tile, m_ - k), width = std::min(gradient_tile, d_ - j);
+      const Index k = tile / columns * tile_rows, j = tile % columns * tile_columns;
+      const Index height = std::min(tile_rows, m_ - k), width = std::min(tile_columns, d_ - j);
       const auto left = signal.middleCols(k, height).transpose();
       if (j == 0 && !bias.empty())
         for (Index r = 0; r < height; ++r) bias[k + r] = kept_ == 0 ? T(0) : left.row(r).sum();
