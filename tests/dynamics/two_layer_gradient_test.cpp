@@ -110,7 +110,7 @@ TEST_CASE("dynamics.two_layer_gradient: gradients are the finite differences of 
 TEMPLATE_TEST_CASE("dynamics.two_layer_gradient: fast and reference agree over shapes", "", float, double) {
   using T = TestType;
   for (const auto& [n, m, d] : std::vector<std::tuple<Index, Index, Index>>{
-           {1, 1, 1}, {3, 5, 2}, {64, 33, 17}, {256, 7, 129}, {257, 16, 3}, {130, 131, 20}, {600, 48, 40}})
+           {1, 1, 1}, {3, 5, 2}, {64, 33, 17}, {512, 7, 129}, {513, 16, 3}, {130, 131, 270}, {1100, 48, 40}})
     for (const Activation activation : all_activations)
       for (const Loss loss : all_losses) {
         INFO("n " << n << ", m " << m << ", d " << d << ", activation " << static_cast<int>(activation) << ", loss "
@@ -266,6 +266,16 @@ TEST_CASE("dynamics.two_layer_gradient: bad arguments are named") {
   s = good;
   s.x(2, 1) = nan;
   CHECK(message() == "loss_and_gradient: x(2,1) is nan, not finite");
+  for (const Index column : {0, 40, 66}) {  // in pairs of vectors, and beside them
+    Samples<double> wide(102, 3, 2, 67, Activation::relu);
+    wide.x(1, column) = -std::numeric_limits<double>::infinity();
+    const std::string where = "loss_and_gradient: x(1," + std::to_string(column) + ") is -inf, not finite";
+    CHECK(message_of<InvalidArgument>([&] { (void)loss_and_gradient(wide.network, wide.x, wide.y, Loss::hinge); }) ==
+          where);
+    const Eigen::MatrixXd columns = wide.x;
+    CHECK(message_of<InvalidArgument>([&] { (void)loss_and_gradient(wide.network, columns, wide.y, Loss::hinge); }) ==
+          where);
+  }
   s = good;
   s.y.resize(3);
   CHECK(message() == "loss_and_gradient: y has shape [3], expected [4] (one label a sample)");
