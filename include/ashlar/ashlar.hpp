@@ -1,5 +1,5 @@
-// The whole library, but for io/dlpack.hpp and io/safetensors.hpp, which need packages of their own. A program that uses
-// one block compiles faster with that block's header alone.
+// The whole library, but for io/dlpack.hpp, io/safetensors.hpp and statistics/hellinger_correlation.hpp, which need
+// packages of their own. A program that uses one block compiles faster with that block's header alone.
 #pragma once
 
 #include "ashlar/attention.hpp"
@@ -27,10 +27,19 @@
 #include "ashlar/linalg/gram.hpp"
 #include "ashlar/linalg/small_product.hpp"
 #include "ashlar/linalg/softmax.hpp"
+#include "ashlar/linalg/subspace_distance.hpp"
+#include "ashlar/numerics/argsort.hpp"
 #include "ashlar/numerics/discrete_samplers.hpp"
+#include "ashlar/numerics/distance_covariance.hpp"
+#include "ashlar/numerics/hsic.hpp"
 #include "ashlar/numerics/nearest_neighbour_entropy.hpp"
+#include "ashlar/numerics/nelder_mead.hpp"
 #include "ashlar/numerics/normals.hpp"
+#include "ashlar/numerics/ranks.hpp"
 #include "ashlar/numerics/runge_kutta.hpp"
+#include "ashlar/numerics/simulated_annealing.hpp"
+#include "ashlar/numerics/spherical_coordinates.hpp"
 #include "ashlar/numerics/wasserstein.hpp"
 #include "ashlar/precision.hpp"
 #include "ashlar/sets.hpp"
+#include "ashlar/statistics.hpp"
