@@ -3,13 +3,13 @@
 //
 // The claims: starting from directional regression, and even from sliced inverse regression that sees nothing of a
 // symmetric link, the search by Hellinger correlation comes near the truth; it keeps working under links with poles and
-// noise without a variance, where the other methods fail. The angles are measured on the designs of the paper and on dense
-// directions; the plot shows y against the index found.
+// noise without a variance, where the other methods fail. The angles are measured on the designs of the paper and on
+// dense directions; the plot shows y against the index found.
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -44,7 +44,8 @@ double angle(const Vector<double>& b, const Data& data) { return linalg::subspac
 
 /// Design 2 of the paper, from two starts: sliced inverse regression is blind here.
 bool rescue(const Rng& rng, Index repetitions) {
-  std::printf("y = z^2 + noise, z = x1 - x2, n = 400, p = 10, mean sine of the angle to the truth, %td data sets:\n", repetitions);
+  std::printf("y = z^2 + noise, z = x1 - x2, n = 400, p = 10, mean sine of the angle to the truth, %td data sets:\n",
+              repetitions);
   std::printf("  start                           start   angle walk   cooled   simplex alone\n");
   bool held = true;
   for (const auto& [start, name] : {std::pair{StartDirection::sliced_inverse_regression, "sliced inverse regression"},
@@ -78,9 +79,9 @@ bool dense(const Rng& rng, Index repetitions) {
   std::vector<double> walk, cooled;
   for (Index r = 0; r < repetitions; ++r) {
     Rng own = rng.split(static_cast<std::uint64_t>(r));
-    const Data data =
-        draw(400, b.normalized(), own, [](double z, Rng& noise) { return z * z + 0.2 * noise.normal(); });
-    HellingerReductionOptions options{.start = StartDirection::sliced_inverse_regression, .annealing_evaluations = 8000};
+    const Data data = draw(400, b.normalized(), own, [](double z, Rng& noise) { return z * z + 0.2 * noise.normal(); });
+    HellingerReductionOptions options{.start = StartDirection::sliced_inverse_regression,
+                                      .annealing_evaluations = 8000};
     cooled.push_back(angle(hellinger_reduction(data.x, data.y, own, options).direction, data));
     options.annealing = AnnealingWalk::angles;
     walk.push_back(angle(hellinger_reduction(data.x, data.y, own, options).direction, data));
@@ -132,8 +133,9 @@ bool report(const Rng& rng, const Data& shown) {
   double best = 0;
   for (Index k = 0; k < shown.x.cols(); ++k)
     best = std::max(best, hellinger_correlation(shown.x.col(k).eval(), shown.y).correlation);
-  std::printf("\nThe index found for the first data set: Hellinger correlation %.2f, p = %.3f; the best predictor %.2f\n",
-              eta.correlation, p, best);
+  std::printf(
+      "\nThe index found for the first data set: Hellinger correlation %.2f, p = %.3f; the best predictor %.2f\n",
+      eta.correlation, p, best);
   return claim(eta.correlation > best && p < 0.01, "the index is more dependent than any predictor");
 }
 

@@ -39,7 +39,8 @@ TEST_CASE("numerics.nelder_mead: the first simplex and the first steps are those
   REQUIRE(seen.size() == expected.size());
   for (std::size_t i = 0; i < seen.size(); ++i) CHECK(std::abs(seen[i] - expected[i]) <= 1e-14);
 
-  // From zero the step is 0.1 itself. |x| rises, is reflected to -0.1, no better than the worst, contracted inside to 0.05.
+  // From zero the step is 0.1 itself. |x| rises, is reflected to -0.1, no better than the worst, contracted inside to
+  // 0.05.
   seen.clear();
   nelder_mead([&](const Vector<double>& x) { return seen.push_back(x[0]), std::abs(x[0]); }, std::vector<double>{0},
               {.max_evaluations = 4});
@@ -59,7 +60,8 @@ TEST_CASE("numerics.nelder_mead: the first simplex and the first steps are those
 }
 
 TEST_CASE("numerics.nelder_mead: vertices of equal value end the search and the older one is kept") {
-  const auto flat = nelder_mead([](const Vector<double>&) { return 7.0; }, std::vector<double>{1, 2, 3}, {.tolerance = 0});
+  const auto flat =
+      nelder_mead([](const Vector<double>&) { return 7.0; }, std::vector<double>{1, 2, 3}, {.tolerance = 0});
   CHECK(flat.converged);
   CHECK(flat.evaluations == 4);
   CHECK(flat.point == Eigen::Vector3d(1, 2, 3));

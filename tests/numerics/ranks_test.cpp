@@ -62,8 +62,9 @@ TEST_CASE("numerics.ranks: bad input is named") {
         "average_ranks: every element of x must be finite, got inf");
   CHECK(message_of<InvalidArgument>([&] { random_ranks(bad, rng); }) ==
         "random_ranks: every element of x must be finite, got inf");
-  CHECK(message_of<InvalidArgument>([&] { average_ranks(std::vector<double>{1, 2}, ranks, workspace); }) ==
-        "average_ranks: ranks has shape [3], expected [2] (same as x)");
+  CHECK(message_of<InvalidArgument>([&] {
+          average_ranks(std::vector<double>{1, 2}, ranks, workspace);
+        }) == "average_ranks: ranks has shape [3], expected [2] (same as x)");
 }
 
 }  // namespace

@@ -17,11 +17,14 @@ constexpr auto gaussian_step = [](const Vector<double>& from, double, Index, Rng
 };
 
 TEST_CASE("numerics.simulated_annealing: the global minimum is found among many local ones") {
-  const auto f = [](const Vector<double>& x) { return 0.1 * x.squaredNorm() + 2 - std::cos(5 * x[0]) - std::cos(5 * x[1]); };
+  const auto f = [](const Vector<double>& x) {
+    return 0.1 * x.squaredNorm() + 2 - std::cos(5 * x[0]) - std::cos(5 * x[1]);
+  };
   for (const std::uint64_t seed : {1u, 2u, 3u}) {
     INFO("seed = " << seed);
     Rng rng(seed);
-    const auto best = simulated_annealing(f, std::vector<double>{6, -5}, gaussian_step, GeometricCooling{3, 1e-3}, 20000, rng);
+    const auto best =
+        simulated_annealing(f, std::vector<double>{6, -5}, gaussian_step, GeometricCooling{3, 1e-3}, 20000, rng);
     // The next local minima are at (2 pi / 5, 0), worth 0.158.
     CHECK(best.value < 0.15);
     CHECK(best.value == f(best.point));
@@ -52,10 +55,12 @@ TEST_CASE("numerics.simulated_annealing: steps up by d are accepted with probabi
   const auto f = [&](const Vector<double>& x) { return down += x[0] == 0, x[0]; };
   Rng rng(5);
   const Index n = 40000;
-  simulated_annealing(f, std::vector<double>{0}, flip, [](Index, Index) { return 2.0; }, n, rng);
+  simulated_annealing(
+      f, std::vector<double>{0}, flip, [](Index, Index) { return 2.0; }, n, rng);
   // q = exp(-1/2): between two proposals of 0 there are on average 1 / q of 1.
   const double q = std::exp(-0.5), share = q / (1 + q);
-  CHECK(std::abs(static_cast<double>(down) / static_cast<double>(n) - share) <= 5 * 0.5 / std::sqrt(static_cast<double>(n)));
+  CHECK(std::abs(static_cast<double>(down) / static_cast<double>(n) - share) <=
+        5 * 0.5 / std::sqrt(static_cast<double>(n)));
 }
 
 TEST_CASE("numerics.simulated_annealing: schedules start and end where they say") {
@@ -82,7 +87,8 @@ TEST_CASE("numerics.simulated_annealing: bad input is named") {
   const auto f = [](const Vector<double>& x) { return x[0]; };
   const auto with = [&](const std::vector<double>& start, Index evaluations, double temperature) {
     return message_of<InvalidArgument>([&] {
-      simulated_annealing(f, start, gaussian_step, [&](Index, Index) { return temperature; }, evaluations, rng);
+      simulated_annealing(
+          f, start, gaussian_step, [&](Index, Index) { return temperature; }, evaluations, rng);
     });
   };
   CHECK(with({}, 10, 1) == "simulated_annealing: start is empty");

@@ -46,10 +46,12 @@ TEST_CASE("numerics.spherical_coordinates: angles near a pole keep their accurac
 }
 
 TEST_CASE("numerics.spherical_coordinates: bad input is named and nothing is allocated in place") {
-  CHECK(message_of<InvalidArgument>([] { to_spherical(std::vector<double>{1, 1}); }).substr(0, 55) ==
-        "to_spherical: the length of s must be 1, got 1.41421356");
-  CHECK(message_of<InvalidArgument>([] { to_spherical(std::vector<double>{0, 0}); }) ==
-        "to_spherical: the length of s must be 1, got 0");
+  CHECK(message_of<InvalidArgument>([] {
+          to_spherical(std::vector<double>{1, 1});
+        }).substr(0, 55) == "to_spherical: the length of s must be 1, got 1.41421356");
+  CHECK(message_of<InvalidArgument>([] {
+          to_spherical(std::vector<double>{0, 0});
+        }) == "to_spherical: the length of s must be 1, got 0");
   CHECK(message_of<InvalidArgument>([] { to_spherical(std::vector<double>{}); }) == "to_spherical: s is empty");
   Vector<double> s(3), angles = Vector<double>::Ones(2);
   CHECK(test::allocations([&] { from_spherical(angles, s); }) == 0);

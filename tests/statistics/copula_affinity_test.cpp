@@ -72,7 +72,8 @@ TEST_CASE("statistics.copula_affinity: monotone functions and reflections leave 
   CHECK(copula_affinity(m.y, z) == b);
 }
 
-TEST_CASE("statistics.copula_affinity: the Hellinger correlation falls from one to zero and is rho for a Gaussian copula") {
+TEST_CASE(
+    "statistics.copula_affinity: the Hellinger correlation falls from one to zero and is rho for a Gaussian copula") {
   CHECK(hellinger_correlation_of(0) == 1);
   CHECK(hellinger_correlation_of(1) == 0);
   CHECK(hellinger_correlation_of(1.06) == 0);

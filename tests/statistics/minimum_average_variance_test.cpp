@@ -93,8 +93,7 @@ TEST_CASE("statistics.minimum_average_variance: bad input is named") {
   const auto with = [](const Matrix<double>& a, const Vector<double>& b, const AverageVarianceOptions& options = {}) {
     return message_of<InvalidArgument>([&] { minimum_average_variance(a, b, options); });
   };
-  CHECK(with(x, y.head(7)) ==
-        "minimum_average_variance: y has shape [7], expected [8] (one response a row of x)");
+  CHECK(with(x, y.head(7)) == "minimum_average_variance: y has shape [7], expected [8] (one response a row of x)");
   CHECK(with(Matrix<double>::Ones(8, 2), y) == "minimum_average_variance: x is constant");
   CHECK(with(x, Vector<double>::Ones(8)) == "minimum_average_variance: y is constant");
   CHECK(with(x, y, {.max_passes = -1}) == "minimum_average_variance: max_passes must be not negative, got -1");

@@ -26,8 +26,7 @@ Outcome outcome(int scenario, AnnealingWalk walk) {
     const auto fit = hellinger_reduction(m.x, m.y, Rng(seed), {.annealing = walk, .annealing_evaluations = 4000});
     mean.start += sine(fit.start, m.truth) / 5;
     mean.result += sine(fit.direction, m.truth) / 5;
-    mean.worst_excess =
-        std::max(mean.worst_excess, fit.affinity - copula_affinity((m.x * m.truth).eval(), m.y));
+    mean.worst_excess = std::max(mean.worst_excess, fit.affinity - copula_affinity((m.x * m.truth).eval(), m.y));
   }
   return mean;
 }
@@ -203,9 +202,7 @@ TEST_CASE("statistics.single_index: bad input is named") {
   CHECK(with({.start = static_cast<StartDirection>(77)}) ==
         "hellinger_reduction: start must be a StartDirection, got 77");
   auto objective = hellinger_objective(x, y);
-  const auto at = [&](const std::vector<double>& b) {
-    return message_of<InvalidArgument>([&] { objective(b); });
-  };
+  const auto at = [&](const std::vector<double>& b) { return message_of<InvalidArgument>([&] { objective(b); }); };
   CHECK(at({0, 0}) == "IndexObjective: the direction is zero");
   CHECK(at({1, NAN}) == "IndexObjective: the direction must be finite, got nan");
   CHECK(at({1}) == "IndexObjective: the direction has shape [1], expected [2] (one entry a column of x)");

@@ -3,8 +3,8 @@
 //
 //   double s = linalg::subspace_distance(a, b);        // columns of a and b span the subspaces
 //
-// Computed from the part of one basis outside the other, so that small angles keep their accuracy: sqrt(1 - cos^2) would
-// lose half the digits. O(n d^2).
+// Computed from the part of one basis outside the other, so that small angles keep their accuracy: sqrt(1 - cos^2)
+// would lose half the digits. O(n d^2).
 #pragma once
 
 #include <Eigen/QR>

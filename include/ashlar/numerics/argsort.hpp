@@ -68,7 +68,8 @@ void radix_argsort(const double* x, double low, double scale, std::uint32_t* ord
 inline void argsort_into(const double* x, Index n, std::uint32_t* order, std::uint64_t* scratch) {
   const auto by_comparison = [&] {
     std::iota(order, order + n, 0u);
-    std::sort(order, order + n, [x](std::uint32_t a, std::uint32_t b) { return x[a] < x[b] || (x[a] == x[b] && a < b); });
+    std::sort(order, order + n,
+              [x](std::uint32_t a, std::uint32_t b) { return x[a] < x[b] || (x[a] == x[b] && a < b); });
   };
   if (n < 64) {
     std::iota(order, order + n, 0u);

@@ -8,8 +8,8 @@
 //
 // O(n log n): the products of distances are sums over points to the lower left, kept in a tree over the ranks of y.
 //
-// Source: Szekely, Rizzo, Bakirov, "Measuring and testing dependence by correlation of distances", Annals of Statistics 35
-// (2007); the fast form follows Huo, Szekely, "Fast computing for distance covariance", Technometrics 58 (2016).
+// Source: Szekely, Rizzo, Bakirov, "Measuring and testing dependence by correlation of distances", Annals of Statistics
+// 35 (2007); the fast form follows Huo, Szekely, "Fast computing for distance covariance", Technometrics 58 (2016).
 #pragma once
 
 #include <algorithm>
@@ -88,8 +88,8 @@ class DistanceCovariance {
     x_.array() -= x_.mean();
     const double x_total = row_sums(x_, x_sums_);
     const auto n = static_cast<double>(y_.size());
-    const double squared = products() / (n * n) - 2 * x_sums_.dot(row_sums_) / (n * n * n) +
-                           x_total * y_total_ / (n * n * n * n);
+    const double squared =
+        products() / (n * n) - 2 * x_sums_.dot(row_sums_) / (n * n * n) + x_total * y_total_ / (n * n * n * n);
     return std::sqrt(std::max(0.0, squared));
   }
 

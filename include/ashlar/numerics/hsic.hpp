@@ -10,7 +10,8 @@
 // O(n^2) exponentials, half of the pairs, in the lanes of a vector: the roof is their rate. The median of the pairs
 // takes O(n log n).
 //
-// Source: Gretton, Bousquet, Smola, Schoelkopf, "Measuring statistical dependence with Hilbert-Schmidt norms", ALT 2005.
+// Source: Gretton, Bousquet, Smola, Schoelkopf, "Measuring statistical dependence with Hilbert-Schmidt norms", ALT
+// 2005.
 #pragma once
 
 #include <algorithm>
@@ -31,8 +32,8 @@ namespace ashlar::numerics {
 
 namespace detail {
 
-/// The k-th smallest difference x_j - x_i, i < j, of an ascending sample, k from 1: bisection over the bits of the answer,
-/// whose order is that of the numbers.
+/// The k-th smallest difference x_j - x_i, i < j, of an ascending sample, k from 1: bisection over the bits of the
+/// answer, whose order is that of the numbers.
 inline double order_statistic_of_differences(const double* x, Index n, Index k) {
   const auto reaches = [&](double bound) {
     Index count = 0;
@@ -113,9 +114,8 @@ class Hsic {
     sorted_.resize(n_);
     l_ = Matrix<double>::Zero(n_, padded_);
     y_row_sums_.resize(padded_);
-    for_each_kernel_value(y, y_row_sums_, [this](Index i, Index j, const simd::batch<double>& value) {
-      simd::store(&l_(i, j), value);
-    });
+    for_each_kernel_value(
+        y, y_row_sums_, [this](Index i, Index j, const simd::batch<double>& value) { simd::store(&l_(i, j), value); });
     y_row_sums_.conservativeResize(n_);
     y_total_ = y_row_sums_.sum();
   }
@@ -134,8 +134,8 @@ class Hsic {
   }
 
  private:
-  /// Calls f(i, j, values of pairs (i, j), (i, j + 1), ...) for all pairs i < j, and sums up the rows of the kernel. Lanes
-  /// behind the last point are zero.
+  /// Calls f(i, j, values of pairs (i, j), (i, j + 1), ...) for all pairs i < j, and sums up the rows of the kernel.
+  /// Lanes behind the last point are zero.
   template <class F>
   void for_each_kernel_value(View<const double, 1> x, Vector<double>& sums, F&& f) {
     using V = simd::batch<double>;

@@ -1,5 +1,5 @@
-// Minimum of a function without derivatives: the downhill simplex, with the usual reflection 1, expansion 2, contraction
-// 1/2 and shrinkage 1/2.
+// Minimum of a function without derivatives: the downhill simplex, with the usual reflection 1, expansion 2,
+// contraction 1/2 and shrinkage 1/2.
 //
 //   auto [point, value, evaluations, converged] = numerics::nelder_mead(f, start);     // f(const Vector<double>&)
 //
@@ -7,8 +7,8 @@
 // strictly better, so that steps across a plateau never go round in circles, and a simplex of equal values is the end.
 // The result is never worse than the start. Each step: one or two evaluations and O(n^2).
 //
-// Source: Nelder, Mead, "A simplex method for function minimization", Computer Journal 7 (1965); the rules for ties follow
-// Lagarias, Reeds, Wright, Wright, SIAM J. Optim. 9 (1998).
+// Source: Nelder, Mead, "A simplex method for function minimization", Computer Journal 7 (1965); the rules for ties
+// follow Lagarias, Reeds, Wright, Wright, SIAM J. Optim. 9 (1998).
 #pragma once
 
 #include <algorithm>

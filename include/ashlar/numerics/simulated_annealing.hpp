@@ -1,5 +1,5 @@
-// Minimum of a function by a random walk that accepts a step up by d with probability exp(-d / temperature) and keeps the
-// best point it came by. The walk and the temperature are the caller's:
+// Minimum of a function by a random walk that accepts a step up by d with probability exp(-d / temperature) and keeps
+// the best point it came by. The walk and the temperature are the caller's:
 //
 //   const auto step = [&](const Vector<double>& from, double temperature, Index k, Rng& rng, Vector<double>& to) {
 //     for (Index i = 0; i < from.size(); ++i) to[i] = from[i] + 0.1 * rng.normal();
@@ -30,8 +30,8 @@ struct GeometricCooling {
   }
 };
 
-/// first / log(k + e - 1) at evaluation k, kept for `hold` evaluations: so slow that it hardly cools at all. This is the
-/// schedule of R's optim(method = "SANN").
+/// first / log(k + e - 1) at evaluation k, kept for `hold` evaluations: so slow that it hardly cools at all. This is
+/// the schedule of R's optim(method = "SANN").
 struct LogarithmicCooling {
   double first;
   Index hold = 10;
@@ -42,9 +42,10 @@ struct LogarithmicCooling {
 };
 
 /// step(from, temperature, k, rng, to) writes the proposal for evaluation k, temperature(k, evaluations) is what it is
-/// judged at, k = 1 .. evaluations - 1; evaluation 0 is that of the start. Draws what step draws, then one uniform number
-/// for every proposal that is worse. A proposal of value NaN is refused. Of points of equal value the first one visited
-/// is returned. Throws InvalidArgument for an empty or infinite start, no evaluations, and a temperature not positive.
+/// judged at, k = 1 .. evaluations - 1; evaluation 0 is that of the start. Draws what step draws, then one uniform
+/// number for every proposal that is worse. A proposal of value NaN is refused. Of points of equal value the first one
+/// visited is returned. Throws InvalidArgument for an empty or infinite start, no evaluations, and a temperature not
+/// positive.
 template <class F, class Step, class Temperature>
 Minimum simulated_annealing(F&& f, View<const double, 1> start, Step&& step, Temperature&& temperature,
                             Index evaluations, Rng& rng) {

@@ -2,8 +2,8 @@
 //
 //   B = integral of sqrt(c(u, v)) du dv,    estimated by   2 sqrt(n - 1) / n sum_i R_i,
 //
-// R_i the distance of point i of (rank x, rank y) / (n + 1) to its nearest neighbour. B is 1 for independent samples, less
-// otherwise; the Hellinger correlation maps it to [0, 1] so that it is |rho| for a Gaussian copula.
+// R_i the distance of point i of (rank x, rank y) / (n + 1) to its nearest neighbour. B is 1 for independent samples,
+// less otherwise; the Hellinger correlation maps it to [0, 1] so that it is |rho| for a Gaussian copula.
 //
 //   double b = statistics::copula_affinity(x, y), eta = statistics::hellinger_correlation_of(b);
 //   statistics::CopulaAffinity against(y);         // for many x: allocates nothing
@@ -12,11 +12,11 @@
 // It is what single_index.hpp minimises. As a measure to report it is biased at the edges of the square (1.06 for
 // independent samples of 400): hellinger_correlation.hpp has the estimator to quote.
 //
-// O(n log n) for the ranks and sqrt(n) vector operations for every vector of points for the neighbours, which are exact.
-// Roof: arithmetic, four operations a pair compared.
+// O(n log n) for the ranks and sqrt(n) vector operations for every vector of points for the neighbours, which are
+// exact. Roof: arithmetic, four operations a pair compared.
 //
-// Source: Geenens, Lafaye de Micheaux, "The Hellinger correlation", JASA 117 (2022); Leonenko, Pronzato, Savani, "A class of
-// Renyi information estimators for multidimensional densities", Annals of Statistics 36 (2008).
+// Source: Geenens, Lafaye de Micheaux, "The Hellinger correlation", JASA 117 (2022); Leonenko, Pronzato, Savani, "A
+// class of Renyi information estimators for multidimensional densities", Annals of Statistics 36 (2008).
 #pragma once
 
 #include <algorithm>
@@ -105,8 +105,9 @@ class CopulaAffinity {
 
   Index size() const { return x_.size(); }
 
-  /// x: [n]. 1 for a constant x, which tells nothing. With ties in both samples points may coincide, and the affinity is
-  /// too low: break them by numerics::random_ranks. Throws InvalidArgument for another length and entries not finite.
+  /// x: [n]. 1 for a constant x, which tells nothing. With ties in both samples points may coincide, and the affinity
+  /// is too low: break them by numerics::random_ranks. Throws InvalidArgument for another length and entries not
+  /// finite.
   double operator()(View<const double, 1> x) {
     detail::check_sample("CopulaAffinity", x, size());
     x_ = vector(x);

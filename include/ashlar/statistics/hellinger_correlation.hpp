@@ -1,5 +1,5 @@
-// The Hellinger correlation of two samples: 0 for independence and nothing else, 1 for a function either way, |rho| for a
-// Gaussian copula, and the same for every increasing or decreasing function of either.
+// The Hellinger correlation of two samples: 0 for independence and nothing else, 1 for a function either way, |rho| for
+// a Gaussian copula, and the same for every increasing or decreasing function of either.
 //
 //   auto [eta, affinity, kx, ky, beta] = statistics::hellinger_correlation(x, y);
 //   double p = statistics::independence_p_value(x, y, 999, rng);
@@ -10,10 +10,11 @@
 //   beta_kl = 2 sqrt(n - 1) / n sum_i R_i b_k(u_i) b_l(v_i),      B = beta_00 / sqrt(sum_{k <= K, l <= L} beta_kl^2).
 //
 // The quantiles keep neighbours at the edges of the square honest, the norm over degrees up to (K, L) makes sqrt(c) a
-// function of norm one; K and L minimise the cross-validated error of the series. hellinger_correlation_of maps B to eta.
+// function of norm one; K and L minimise the cross-validated error of the series. hellinger_correlation_of maps B to
+// eta.
 //
-// O(n log n) for samples without structure, and n K L for the series: leaving a point out changes the sums by that point
-// and those whose nearest neighbour it is, so no sum is taken twice.
+// O(n log n) for samples without structure, and n K L for the series: leaving a point out changes the sums by that
+// point and those whose nearest neighbour it is, so no sum is taken twice.
 //
 // Needs the headers of Boost.Math, for the incomplete beta function.
 //
@@ -50,10 +51,10 @@ struct HellingerOptions {
 };
 
 struct HellingerCorrelation {
-  double correlation = 0;             ///< eta
-  double affinity = 0;                ///< B; without a series it may exceed 1, and eta is 0 then
-  int degree_x = 0, degree_y = 0;     ///< K and L
-  Matrix<double> coefficients;        ///< beta_kl: [max_degree_x + 1, max_degree_y + 1]
+  double correlation = 0;          ///< eta
+  double affinity = 0;             ///< B; without a series it may exceed 1, and eta is 0 then
+  int degree_x = 0, degree_y = 0;  ///< K and L
+  Matrix<double> coefficients;     ///< beta_kl: [max_degree_x + 1, max_degree_y + 1]
 };
 
 namespace detail {
@@ -143,10 +144,12 @@ inline Matrix<double> cross_validation(const TwoNeighbours& neighbours, const Ma
   for (std::size_t i = 1; i < start.size(); ++i) start[i] += start[i - 1];
   std::vector<Index> place(start.begin(), start.end() - 1);
   for (Index j = 0; j < n; ++j)
-    member[static_cast<std::size_t>(place[static_cast<std::size_t>(neighbours.nearest[static_cast<std::size_t>(j)])]++)] = j;
+    member[static_cast<std::size_t>(
+        place[static_cast<std::size_t>(neighbours.nearest[static_cast<std::size_t>(j)])]++)] = j;
 
   constexpr Index grain = 64;
-  std::vector<Matrix<double>> partial(static_cast<std::size_t>(chunk_count(n, grain)), Matrix<double>::Zero(rows, cols));
+  std::vector<Matrix<double>> partial(static_cast<std::size_t>(chunk_count(n, grain)),
+                                      Matrix<double>::Zero(rows, cols));
   parallel_for(n, grain, [&](Index begin, Index end) {
     Matrix<double>& score = partial[static_cast<std::size_t>(begin / grain)];
     Matrix<double> without(rows, cols);
@@ -209,8 +212,7 @@ inline HellingerCorrelation hellinger_correlation_of_margins(const CopulaMargin&
   Matrix<double> by(n, y.basis.cols());
   for (Index i = 0; i < n; ++i) by.row(i) = y.basis.row(of_y[static_cast<std::size_t>(i)]);
   const Matrix<double> sums = x.basis.transpose() * (neighbours.first.asDiagonal() * by);
-  const Matrix<double> score =
-      sums.size() > 1 ? cross_validation(neighbours, x.basis, by, sums) : Matrix<double>();
+  const Matrix<double> score = sums.size() > 1 ? cross_validation(neighbours, x.basis, by, sums) : Matrix<double>();
   return correlation_of_series(2 * std::sqrt(count - 1) / count * sums, score);
 }
 
@@ -279,9 +281,9 @@ inline HellingerCorrelation hellinger_correlation(View<const double, 1> x, View<
 
 }  // namespace reference
 
-/// x, y: [n], n at least 4. Equal values share their mean rank; where points of both samples coincide the correlation comes
-/// out too high, so break ties by numerics::random_ranks first. Same bits for any number of threads.
-/// Throws InvalidArgument for other lengths, entries that are not finite, constant samples and options out of range,
+/// x, y: [n], n at least 4. Equal values share their mean rank; where points of both samples coincide the correlation
+/// comes out too high, so break ties by numerics::random_ranks first. Same bits for any number of threads. Throws
+/// InvalidArgument for other lengths, entries that are not finite, constant samples and options out of range,
 /// NumericalError for an alpha so small that a quantile is 0 or 1.
 inline HellingerCorrelation hellinger_correlation(View<const double, 1> x, View<const double, 1> y,
                                                   const HellingerOptions& options = {}) {
@@ -295,7 +297,8 @@ inline HellingerCorrelation hellinger_correlation(View<const double, 1> x, View<
 
 /// The probability of a Hellinger correlation as high as this one if x and y were independent: the share, this one
 /// included, of samples with y permuted that reach it. Exact for any distribution; never below 1 / (1 + permutations).
-/// Permutation k is drawn from rng.split(k); rng does not move. Throws as hellinger_correlation, and for no permutations.
+/// Permutation k is drawn from rng.split(k); rng does not move. Throws as hellinger_correlation, and for no
+/// permutations.
 inline double independence_p_value(View<const double, 1> x, View<const double, 1> y, Index permutations, const Rng& rng,
                                    const HellingerOptions& options = {}) {
   constexpr auto function = "independence_p_value";
@@ -310,8 +313,7 @@ inline double independence_p_value(View<const double, 1> x, View<const double, 1
   parallel_for(permutations, 1, [&](Index begin, Index end) {
     for (Index k = begin; k < end; ++k) {
       Rng own = rng.split(static_cast<std::uint64_t>(k));
-      const double permuted =
-          detail::hellinger_correlation_of_margins(mx, my, own.permutation(n), order).correlation;
+      const double permuted = detail::hellinger_correlation_of_margins(mx, my, own.permutation(n), order).correlation;
       reached[static_cast<std::size_t>(k)] = permuted >= observed;
     }
   });

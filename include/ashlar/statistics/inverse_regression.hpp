@@ -19,6 +19,7 @@
 #include <algorithm>
 #include <cmath>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "ashlar/core/error.hpp"
@@ -47,8 +48,7 @@ inline std::vector<Index> slice_labels(View<const double, 1> y, Index slices) {
           slices);
   const auto order = numerics::argsort(y);
   std::vector<Index> labels(order.size());
-  for (Index i = 0; i < n; ++i)
-    labels[order[static_cast<std::size_t>(i)]] = std::min(i / (n / slices), slices - 1);
+  for (Index i = 0; i < n; ++i) labels[order[static_cast<std::size_t>(i)]] = std::min(i / (n / slices), slices - 1);
   return labels;
 }
 
@@ -77,7 +77,8 @@ struct SliceMoments {
 };
 
 struct SlicedSample {
-  Matrix<double> whitening;  ///< S^-1/2
+  Matrix<double> whitening;   ///< S^-1/2
+  Matrix<double> covariance;  ///< of Z: I, but for the directions in which x does not vary
   std::vector<SliceMoments> slices;
 };
 
@@ -102,12 +103,15 @@ inline SlicedSample sliced_sample(std::string_view function, View<const double, 
   Matrix<double> s = covariance_of(z, mean);
   require(s.trace() > 0, function, "x is constant");
   Eigen::SelfAdjointEigenSolver<Eigen::MatrixXd> eigen(s);
+  Matrix<double> whitened = Matrix<double>::Identity(p, p);
   if (eigen.eigenvalues()[0] <= 1e-12 * eigen.eigenvalues()[p - 1]) {
     // Fewer points than predictors, or predictors that depend on each other.
+    const Matrix<double> singular = s;
     s.diagonal().array() += 1e-8 * s.trace() / static_cast<double>(p);
     eigen.compute(s);
+    whitened = eigen.operatorInverseSqrt() * singular * eigen.operatorInverseSqrt();
   }
-  SlicedSample sample{eigen.operatorInverseSqrt(), {}};
+  SlicedSample sample{eigen.operatorInverseSqrt(), std::move(whitened), {}};
   z.rowwise() -= mean.transpose();
   z = (z * sample.whitening).eval();
 
@@ -147,12 +151,12 @@ inline Index slices_by_dimension(Index p) { return std::max<Index>(8, p + 3); }
 
 }  // namespace detail
 
-/// x: [n, p], y: [n], n at least 4. Throws InvalidArgument for other shapes, entries that are not finite, constant x, and
-/// options out of range. Where S is singular a ridge of 1e-8 tr(S) / p takes its place, for all three.
+/// x: [n, p], y: [n], n at least 4. Throws InvalidArgument for other shapes, entries that are not finite, constant x,
+/// and options out of range. Where S is singular a ridge of 1e-8 tr(S) / p takes its place, for all three.
 inline SlicedDirections sliced_inverse_regression(View<const double, 2> x, View<const double, 1> y,
                                                   const SliceOptions& options = {}) {
-  const auto sample = detail::sliced_sample("sliced_inverse_regression", x, y,
-                                            detail::slices_by_dimension(x.extent(1)), options);
+  const auto sample =
+      detail::sliced_sample("sliced_inverse_regression", x, y, detail::slices_by_dimension(x.extent(1)), options);
   return detail::leading_directions(sample, detail::between_slices(sample), options.directions);
 }
 
@@ -163,7 +167,7 @@ inline SlicedDirections sliced_average_variance(View<const double, 2> x, View<co
   const Index p = x.extent(1);
   Matrix<double> m = Matrix<double>::Zero(p, p);
   for (const detail::SliceMoments& slice : sample.slices) {
-    const Matrix<double> lost = Matrix<double>::Identity(p, p) - slice.covariance;
+    const Matrix<double> lost = sample.covariance - slice.covariance;
     m += slice.share * lost * lost;
   }
   return detail::leading_directions(sample, std::move(m), options.directions);

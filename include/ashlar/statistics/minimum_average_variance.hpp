@@ -1,5 +1,5 @@
-// The direction of a single-index model by minimum average variance estimation (MAVE): local lines a_j + c_j (x_i - x_j)'b
-// around every point, and the unit vector b that fits them best, in turns:
+// The direction of a single-index model by minimum average variance estimation (MAVE): local lines a_j + c_j (x_i -
+// x_j)'b around every point, and the unit vector b that fits them best, in turns:
 //
 //   w_ij = exp(-((x_i - x_j)'b)^2 / (2 h^2)),   h = 1.06 sd(Xb) n^-1/5,
 //   (a_j, c_j) = least squares of y_i on (1, (x_i - x_j)'b) with weights w_ij,
@@ -64,8 +64,8 @@ inline double deviation(const Eigen::VectorXd& v) {
 
 }  // namespace detail
 
-/// x: [n, p], y: [n], n at least 4. Same bits for any number of threads. Throws InvalidArgument for other shapes, entries
-/// that are not finite and constant x or y.
+/// x: [n, p], y: [n], n at least 4. Same bits for any number of threads. Throws InvalidArgument for other shapes,
+/// entries that are not finite and constant x or y.
 inline AverageVarianceFit minimum_average_variance(View<const double, 2> x, View<const double, 1> y,
                                                    const AverageVarianceOptions& options = {}) {
   constexpr auto function = "minimum_average_variance";
@@ -87,8 +87,7 @@ inline AverageVarianceFit minimum_average_variance(View<const double, 2> x, View
     Eigen::MatrixXd design(n, p + 1);
     design.col(0).setOnes();
     design.rightCols(p) = points.rowwise() - points.row(j);
-    const Eigen::VectorXd weights =
-        (design.rightCols(p).rowwise().squaredNorm().array() / (-2 * width * width)).exp();
+    const Eigen::VectorXd weights = (design.rightCols(p).rowwise().squaredNorm().array() / (-2 * width * width)).exp();
     Eigen::MatrixXd local = design.transpose() * (weights.asDiagonal() * design);
     local.diagonal().array() += detail::local_ridge;
     const Eigen::VectorXd fit = local.ldlt().solve(design.transpose() * weights.cwiseProduct(response));
@@ -108,8 +107,7 @@ inline AverageVarianceFit minimum_average_variance(View<const double, 2> x, View
       Eigen::Matrix2d local;
       local << weights.sum(), weighted.sum(), weighted.sum(), weighted.dot(t);
       local.diagonal().array() += detail::local_ridge;
-      const Eigen::Vector2d line =
-          local.ldlt().solve(Eigen::Vector2d(weights.dot(response), weighted.dot(response)));
+      const Eigen::Vector2d line = local.ldlt().solve(Eigen::Vector2d(weights.dot(response), weighted.dot(response)));
       const Eigen::MatrixXd gaps = points.rowwise() - points.row(j);
       a += line[1] * line[1] * (gaps.transpose() * (weights.asDiagonal() * gaps));
       b += line[1] * (gaps.transpose() * weights.cwiseProduct((response.array() - line[0]).matrix()));

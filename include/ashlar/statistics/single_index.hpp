@@ -131,12 +131,12 @@ struct HellingerReductionOptions {
 };
 
 struct HellingerReduction {
-  Vector<double> direction;   ///< [p], unit, the largest entry positive
-  Vector<double> index;       ///< x b: [n]
-  double affinity = 0;        ///< B(x b, y), unclamped
-  double correlation = 0;     ///< hellinger_correlation_of(affinity)
-  Vector<double> start;       ///< the direction that the first search began at
-  Index evaluations = 0;      ///< of B, in all searches
+  Vector<double> direction;  ///< [p], unit, the largest entry positive
+  Vector<double> index;      ///< x b: [n]
+  double affinity = 0;       ///< B(x b, y), unclamped
+  double correlation = 0;    ///< hellinger_correlation_of(affinity)
+  Vector<double> start;      ///< the direction that the first search began at
+  Index evaluations = 0;     ///< of B, in all searches
 };
 
 /// Of the searches to compare with.
@@ -312,7 +312,8 @@ inline HellingerReduction hellinger_reduction(View<const double, 2> x, View<cons
     result.affinity = objective(result.direction);
     result.evaluations = 1;
   } else {
-    result.start = detail::start_direction(objective, x, y, options, rng.split(static_cast<std::uint64_t>(options.restarts)));
+    result.start =
+        detail::start_direction(objective, x, y, options, rng.split(static_cast<std::uint64_t>(options.restarts)));
     if (options.start == StartDirection::random) result.evaluations = detail::random_directions;
     std::vector<numerics::Minimum> found(static_cast<std::size_t>(options.restarts));
     parallel_for(options.restarts, 1, [&](Index begin, Index end) {
@@ -331,8 +332,8 @@ inline HellingerReduction hellinger_reduction(View<const double, 2> x, View<cons
           detail::improve_by_simplex(own_objective, minimum, options.simplex_evaluations);
       }
     });
-    const auto best = std::min_element(found.begin(), found.end(),
-                                       [](const auto& a, const auto& b) { return a.value < b.value; });
+    const auto best =
+        std::min_element(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.value < b.value; });
     result.direction = best->point;
     detail::fix_sign(result.direction);
     result.affinity = best->value;

@@ -11,12 +11,16 @@
 
 namespace ashlar::statistics::detail {
 
-/// Points in ascending order of u; u and v are multiples of 1/2 below 2^23, so that differences are exact in a float, and
-/// squared distances as well up to 2^22. One object a thread.
+/// Points in ascending order of u; u and v are multiples of 1/2 below 2^23, so that differences are exact in a float,
+/// and squared distances as well up to 2^22. One object a thread.
 class RankNeighbours {
  public:
   explicit RankNeighbours(Index n)
-      : n_(n), margin_(n + simd::width<float>), u_(padded_size()), v_(padded_size()), best_(static_cast<std::size_t>(margin_)) {
+      : n_(n),
+        margin_(n + simd::width<float>),
+        u_(padded_size()),
+        v_(padded_size()),
+        best_(static_cast<std::size_t>(margin_)) {
     // Far away, but finite: a difference of two of them is a number.
     std::fill_n(u_.begin(), margin_, -far);
     std::fill(u_.begin() + margin_ + n, u_.end(), far);
@@ -62,7 +66,8 @@ class RankNeighbours {
         if constexpr (Tied) {
           const V u_right = simd::load(u + j) - own_u, u_left = simd::load(u - j) - own_u;
           const V right_squared = u_right * u_right, left_squared = u_left * u_left;
-          best = simd::min(best, simd::min(simd::fma(right, right, right_squared), simd::fma(left, left, left_squared)));
+          best =
+              simd::min(best, simd::min(simd::fma(right, right, right_squared), simd::fma(left, left, left_squared)));
           // Further out u is further still.
           if (simd::bits(best > simd::min(right_squared, left_squared)) == 0) break;
         } else {
@@ -80,7 +85,8 @@ class RankNeighbours {
   void finish(double* squared, U&& u) {
     for (Index i = 0; i < n_; ++i) {
       squared[i] = static_cast<double>(best_[static_cast<std::size_t>(i)]);
-      if (best_[static_cast<std::size_t>(i)] < exact_limit) [[likely]] continue;
+      if (best_[static_cast<std::size_t>(i)] < exact_limit) [[likely]]
+        continue;
       double best = std::numeric_limits<double>::max();
       for (const Index step : {Index{-1}, Index{1}})
         for (Index k = i + step; k >= 0 && k < n_; k += step) {
