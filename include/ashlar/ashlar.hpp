@@ -1,5 +1,6 @@
-// The whole library, but for io/dlpack.hpp, io/safetensors.hpp and nn/checkpoint.hpp, which need packages of their own.
-// A program that uses one block compiles faster with that block's header alone.
+// The whole library, but for the headers that need a package of their own, as each of them says: io/dlpack.hpp,
+// io/safetensors.hpp, nn/checkpoint.hpp, statistics/hellinger_correlation.hpp. A program that uses one block compiles
+// faster with that block's header alone.
 #pragma once
 
 #include "ashlar/attention.hpp"
@@ -43,17 +44,26 @@
 #include "ashlar/linalg/product.hpp"
 #include "ashlar/linalg/small_product.hpp"
 #include "ashlar/linalg/softmax.hpp"
+#include "ashlar/linalg/subspace_distance.hpp"
 #include "ashlar/nn/initialize.hpp"
 #include "ashlar/nn/layers.hpp"
 #include "ashlar/nn/module.hpp"
 #include "ashlar/nn/optimizer.hpp"
 #include "ashlar/nn/schedule.hpp"
+#include "ashlar/numerics/argsort.hpp"
 #include "ashlar/numerics/bracketed_root.hpp"
 #include "ashlar/numerics/discrete_samplers.hpp"
+#include "ashlar/numerics/distance_covariance.hpp"
+#include "ashlar/numerics/hsic.hpp"
 #include "ashlar/numerics/line_fit.hpp"
 #include "ashlar/numerics/nearest_neighbour_entropy.hpp"
+#include "ashlar/numerics/nelder_mead.hpp"
 #include "ashlar/numerics/normals.hpp"
+#include "ashlar/numerics/ranks.hpp"
 #include "ashlar/numerics/runge_kutta.hpp"
+#include "ashlar/numerics/simulated_annealing.hpp"
+#include "ashlar/numerics/spherical_coordinates.hpp"
 #include "ashlar/numerics/wasserstein.hpp"
 #include "ashlar/precision.hpp"
 #include "ashlar/sets.hpp"
+#include "ashlar/statistics.hpp"
