@@ -28,16 +28,20 @@ template <Real T>
 Var<T> cross_entropy(const Var<T>& logits, std::vector<Index> labels) {
   require(logits.rank() >= 1, "cross_entropy", "logits must have at least one axis");
   const View<const T, 2> x = detail::rows_of(logits.value());
-  const auto kept = std::make_shared<const std::vector<Index>>(std::move(labels));
-  const auto total = std::make_shared<Tensor<T>>(Tensor<T>::uninitialized({x.extent(0)}));
   Tensor<T> loss = Tensor<T>::uninitialized(Shape(std::array<Index, 0>{}));
-  *loss.data() = functional::cross_entropy(x, *kept, total->template view<1>());
+  if (!logits.recorded()) {
+    *loss.data() = functional::cross_entropy(x, labels);
+    return logits.tape() ? logits.tape()->constant(std::move(loss)) : Var<T>(std::move(loss));
+  }
+  const auto kept = std::make_shared<const std::vector<Index>>(std::move(labels));
+  const auto slope = std::make_shared<Tensor<T>>(uninitialized(logits.shape(), {logits}));
+  *loss.data() = functional::cross_entropy_gradient(x, *kept, detail::rows_of(*slope));
   return record<T>(
       "cross_entropy", {logits}, std::move(loss),
-      [logits, kept, total](Tensor<T>& gradient, Gradients<T>& into) {
-        Tensor<T> part = into.uninitialized(logits.shape());
-        functional::cross_entropy_backward(detail::rows_of(logits.value()), *kept, total->template view<1>(),
-                                           *gradient.data(), detail::rows_of(part));
+      [slope](Tensor<T>& gradient, Gradients<T>& into) {
+        Tensor<T> part = into.uninitialized(slope->shape());
+        functional::map(
+            part, [scale = *gradient.data()](const auto& g) { return g * simd::batch<T>(scale); }, *slope);
         into.add(0, std::move(part));
       },
       [logits, kept](Tangents<T> d) {

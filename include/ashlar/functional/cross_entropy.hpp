@@ -1,15 +1,15 @@
-// Cross-entropy of the softmax over classes, forward and backward.
+// Cross-entropy of the softmax over classes, and its gradient.
 //
 //   loss = mean over the rows that count of  log sum_j e^x[i, j] - x[i, label[i]]
 //
-//   std::vector<double> total(rows);
-//   const double loss = functional::cross_entropy(logits, labels, total);
-//   functional::cross_entropy_backward(logits, labels, total, 1.0, dlogits);
+//   const double loss = functional::cross_entropy_gradient(logits, labels, dlogits);
 //
-// Roof: the rate of exponentials, one a logit in each direction.
+// The gradient comes with the loss, row by row while the row is in cache, for the price of one exponential a logit:
+// computed apart it would take them again. Roof: the rate of exponentials, or reading and writing the logits once.
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <span>
 #include <string_view>
 
@@ -40,48 +40,61 @@ inline Index check_labels(std::string_view function, std::span<const Index> labe
   return counted;
 }
 
+template <class T>
+T mean_loss(double sum, Index counted) {
+  return static_cast<T>(counted == 0 ? 0 : sum / static_cast<double>(counted));
+}
+
 }  // namespace detail
 
-/// logits: [rows, classes]; labels: [rows], a class each or `ignored`; total: [rows], filled with the log-sum-exp of each
-/// row. The loss is 0 when no row counts.
+/// logits: [rows, classes]; labels: [rows], a class each or `ignored`. 0 when no row counts.
 template <class X>
-scalar_t<X> cross_entropy(const X& logits, std::span<const Index> labels, Out<X, 1> total) {
+scalar_t<X> cross_entropy(const X& logits, std::span<const Index> labels) {
   const In<X, 2> x = logits;
   const Index counted = detail::check_labels("cross_entropy", labels, x.extent(0), x.extent(1));
-  linalg::row_log_sum_exp(x, total);
+  const Vector<scalar_t<X>> total = linalg::row_log_sum_exp(x);
   double sum = 0;
   for (Index i = 0; i < x.extent(0); ++i)
     if (const Index label = labels[static_cast<std::size_t>(i)]; label != ignored)
       sum += static_cast<double>(total[i]) - static_cast<double>(x(i, label));
-  return static_cast<scalar_t<X>>(counted == 0 ? 0 : sum / static_cast<double>(counted));
+  return detail::mean_loss<scalar_t<X>>(sum, counted);
 }
 
-/// dlogits = dloss (softmax - one-hot) / rows that count, 0 in the others. dlogits: [rows, classes], both
-/// contiguous.
+/// The loss, and its gradient (softmax - one-hot) / rows that count into dlogits: [rows, classes], 0 in rows that do
+/// not count. Both are contiguous, and dlogits may be logits itself.
 template <class X>
-void cross_entropy_backward(const X& logits, std::span<const Index> labels, In<X, 1> total, scalar_t<X> dloss,
-                            Out<X, 2> dlogits) {
+scalar_t<X> cross_entropy_gradient(const X& logits, std::span<const Index> labels, Out<X, 2> dlogits) {
   using T = scalar_t<X>;
+  constexpr auto function = "cross_entropy_gradient";
   const In<X, 2> x = logits;
-  const Index counted = detail::check_labels("cross_entropy_backward", labels, x.extent(0), x.extent(1));
-  check_shape("cross_entropy_backward", "dlogits", dlogits.shape(), x.shape(), "shape of logits");
-  check_shape("cross_entropy_backward", "total", total.shape(), {x.extent(0)}, "one for each row of logits");
-  require(x.contiguous() && dlogits.contiguous(), "cross_entropy_backward", "logits and dlogits must be contiguous");
-  if (x.empty()) return;
-  const T scale = counted == 0 ? T(0) : dloss / static_cast<T>(counted);
-  parallel_for(x.extent(0), 64, [&](Index begin, Index end) {
-    for (Index i = begin; i < end; ++i) {
-      const Index label = labels[static_cast<std::size_t>(i)];
-      if (label == ignored) {
-        std::fill_n(&dlogits(i, 0), x.extent(1), T(0));
-        continue;
+  const Index rows = x.extent(0), classes = x.extent(1);
+  const Index counted = detail::check_labels(function, labels, rows, classes);
+  check_shape(function, "dlogits", dlogits.shape(), x.shape(), "shape of logits");
+  require(x.contiguous() && dlogits.contiguous(), function, "logits and dlogits must be contiguous");
+  require(same_memory(x, dlogits) || !overlaps(x, dlogits), function, "dlogits overlaps logits without being them");
+  Vector<double> losses = Vector<double>::Zero(rows);
+  if (!x.empty())
+    parallel_for(rows, 64, [&](Index begin, Index end) {
+      for (Index i = begin; i < end; ++i) {
+        T* const out = &dlogits(i, 0);
+        const Index label = labels[static_cast<std::size_t>(i)];
+        if (label == ignored) {
+          std::fill_n(out, classes, T(0));
+          continue;
+        }
+        const detail::ConstRowMap<T> row(&x(i, 0), classes);
+        detail::RowMap<T> gradient(out, classes);
+        const T largest = row.maxCoeff(), own = row[label];
+        const simd::batch<T> shift(largest);
+        const auto power = [&](const simd::batch<T>& logit) { return simd::exp(logit - shift); };
+        detail::map_run(0, classes, out, power, detail::Run<T>{&x(i, 0)});
+        const T sum = gradient.sum();
+        losses[i] = static_cast<double>(std::log(sum)) + static_cast<double>(largest) - static_cast<double>(own);
+        gradient *= 1 / (sum * static_cast<T>(counted));
+        gradient[label] -= 1 / static_cast<T>(counted);
       }
-      const simd::batch<T> shift(total[i]), factor(scale);
-      const auto part = [&](const simd::batch<T>& logit) { return simd::exp(logit - shift) * factor; };
-      detail::map_run(0, x.extent(1), &dlogits(i, 0), part, detail::Run<T>{&x(i, 0)});
-      dlogits(i, label) -= scale;
-    }
-  });
+    });
+  return detail::mean_loss<T>(losses.sum(), counted);
 }
 
 }  // namespace ashlar::functional

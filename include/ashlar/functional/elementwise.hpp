@@ -23,6 +23,12 @@ inline constexpr Index elementwise_grain = 16384;
 
 namespace detail {
 
+/// A row of a matrix, for Eigen's arithmetic.
+template <class T>
+using RowMap = Eigen::Map<Eigen::Array<T, 1, Eigen::Dynamic>>;
+template <class T>
+using ConstRowMap = Eigen::Map<const Eigen::Array<T, 1, Eigen::Dynamic>>;
+
 /// `count` elements from memory, or one element that repeats.
 template <class T>
 struct Run {

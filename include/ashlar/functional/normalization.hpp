@@ -18,6 +18,7 @@
 #include "ashlar/core/scalar.hpp"
 #include "ashlar/core/tensor.hpp"
 #include "ashlar/core/view.hpp"
+#include "ashlar/functional/elementwise.hpp"
 
 namespace ashlar::functional {
 
@@ -29,11 +30,6 @@ struct NormalizeOptions {
 namespace detail {
 
 inline constexpr Index normalize_grain = 64;  // rows; also those of one partial sum of the gradients of gain and bias
-
-template <class T>
-using RowMap = Eigen::Map<Eigen::Array<T, 1, Eigen::Dynamic>>;
-template <class T>
-using ConstRowMap = Eigen::Map<const Eigen::Array<T, 1, Eigen::Dynamic>>;
 
 template <class T>
 void check_normalize(std::string_view function, const View<const T, 2>& x, const NormalizeOptions& options) {
