@@ -1,8 +1,6 @@
 // Evaluating a policy from a log of low-rank rewards, and the rounds of SupLinUCB, against what the textbook says: a
 // feature and an outer product a round and one dense solve; every level inverted anew. Useful work of an evaluation:
 // reading the log once. Of a round of SupLinUCB: the widths of all arms on one level, 2 arms d^2 flops.
-#include <memory>
-
 #include "ashlar/bandits/linear_ucb.hpp"
 #include "ashlar/bandits/low_rank_evaluation.hpp"
 #include "support/scoreboard.hpp"

@@ -32,7 +32,7 @@ namespace ashlar::bandits {
 
 struct LowRankOptions {
   double ridge = 1e-4;          ///< not scaled with T: it fades
-  std::optional<double> split;  ///< share of the log, from its start, for the subspaces; the rest is for the regression
+  std::optional<double> split = {};  ///< share of the log for the subspaces; the rest is for the regression
   SvdMethod method = SvdMethod::automatic;
 };
 
