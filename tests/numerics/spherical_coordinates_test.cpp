@@ -24,7 +24,7 @@ TEST_CASE("numerics.spherical_coordinates: angles are those of the oracle") {
 
 TEST_CASE("numerics.spherical_coordinates: there and back is the identity and every angle is in its range") {
   Rng rng(1);
-  for (const Index p : {1, 2, 3, 10}) {
+  for (const Index p : {2, 3, 10}) {
     std::vector<Vector<double>> points;
     for (Index k = 0; k < p; ++k) {
       points.push_back(Vector<double>::Unit(p, k));
@@ -52,7 +52,9 @@ TEST_CASE("numerics.spherical_coordinates: bad input is named and nothing is all
   CHECK(message_of<InvalidArgument>([] {
           to_spherical(std::vector<double>{0, 0});
         }) == "to_spherical: the length of s must be 1, got 0");
-  CHECK(message_of<InvalidArgument>([] { to_spherical(std::vector<double>{}); }) == "to_spherical: s is empty");
+  CHECK(message_of<InvalidArgument>([] { to_spherical(std::vector<double>{1}); }) ==
+        "to_spherical: the number of entries of s must be at least 2, got 1");
+  CHECK(from_spherical(std::vector<double>{}) == Vector<double>::Ones(1));
   Vector<double> s(3), angles = Vector<double>::Ones(2);
   CHECK(test::allocations([&] { from_spherical(angles, s); }) == 0);
   CHECK(message_of<InvalidArgument>([&] { from_spherical(s, s); }) ==

@@ -19,22 +19,22 @@
 
 namespace ashlar::numerics {
 
-/// s: [p], of length one to 1e-8, p at least 1. Angles behind the last entry that is not zero are zero.
+/// s: [p], of length one to 1e-8, p at least 2. Angles behind the last entry that is not zero are zero.
 /// Throws InvalidArgument for other vectors.
 inline Vector<double> to_spherical(View<const double, 1> s) {
   constexpr auto function = "to_spherical";
   const Index p = s.extent(0);
-  require(p >= 1, function, "s is empty");
+  check_argument(p >= 2, function, "the number of entries of s", "at least 2", p);
   const double length = vector(s).norm();
   check_argument(std::abs(length - 1) <= 1e-8, function, "the length of s", "1", length);
   Vector<double> angles(p - 1);
   double tail = std::abs(s[p - 1]);  // |(s_i, ..., s_p)|
   for (Index i = p - 2; i >= 0; --i) {
     // Of the arc cosine and sine, atan2 has the accuracy of both, also near the poles.
-    angles[i] = std::atan2(tail, s[i]);
+    angles[i] = tail == 0 && s[i] == 0 ? 0 : std::atan2(tail, s[i]);  // atan2(0, -0) is pi
     tail = std::hypot(s[i], tail);
   }
-  if (p >= 2 && s[p - 1] < 0) angles[p - 2] = 2 * std::numbers::pi - angles[p - 2];
+  if (s[p - 1] < 0) angles[p - 2] = 2 * std::numbers::pi - angles[p - 2];
   return angles;
 }
 
