@@ -1,9 +1,11 @@
-// The whole library, but for io/dlpack.hpp and io/safetensors.hpp, which need packages of their own. A program that uses
-// one block compiles faster with that block's header alone.
+// The whole library, but for io/dlpack.hpp, io/safetensors.hpp, numerics/bounded_minimizer.hpp and
+// causal/kernel_score.hpp, which need packages of their own. A program that uses one block compiles faster with that
+// block's header alone.
 #pragma once
 
 #include "ashlar/attention.hpp"
 #include "ashlar/bandits.hpp"
+#include "ashlar/causal.hpp"
 #include "ashlar/core/block.hpp"
 #include "ashlar/core/config.hpp"
 #include "ashlar/core/error.hpp"
@@ -16,8 +18,12 @@
 #include "ashlar/core/view.hpp"
 #include "ashlar/core/workspace.hpp"
 #include "ashlar/diffusion.hpp"
+#include "ashlar/discrete/equivalence_class.hpp"
+#include "ashlar/discrete/node_set.hpp"
+#include "ashlar/discrete/pdag.hpp"
 #include "ashlar/dynamics.hpp"
 #include "ashlar/io/csv.hpp"
+#include "ashlar/io/dot.hpp"
 #include "ashlar/io/mapped_file.hpp"
 #include "ashlar/io/npy.hpp"
 #include "ashlar/io/number.hpp"
