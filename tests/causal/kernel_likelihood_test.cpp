@@ -61,7 +61,7 @@ TEST_CASE("causal.kernel_likelihood: the fast form is the reference at small and
       for (const bool smooth : {true, false})
         for (const bool n_outputs : {false, true}) {
           CAPTURE(n, static_cast<int>(kind), smooth, n_outputs);
-          const double length = smooth ? 6 : 0.4;
+          const double length = smooth ? 100 : 0.4;
           const Vector<double> theta = theta_for(kind, length, 1.5 * length, 0.05);
           const KernelLikelihoodOptions options{.x_length = 1.1, .n_outputs = n_outputs};
           Vector<double> fast, slow;
@@ -69,9 +69,9 @@ TEST_CASE("causal.kernel_likelihood: the fast form is the reference at small and
           const double value = likelihood.evaluate(theta, fast);
           const double expected =
               reference::kernel_likelihood(kind, outputs_for(kind, f), parents, theta, slow, options);
-          // The factors leave traces of 1e-15 n, which moves A^-1 by 1e-15 n / s = 3e-12 in relative terms; every term
-          // is at most the size of n^2, in the joint score divided by it, and so are errors.
-          const double scale = kind == KernelScore::joint ? 1 : static_cast<double>(n * n);
+          // The factors leave traces of 1e-10 s, which moves every term by 1e-10 in relative terms; the terms are at most
+          // n^2 / (2 s) = 10 n^2, their derivatives 1 / s times that. The joint score is divided by n^2.
+          const double scale = kind == KernelScore::joint ? 10 : 10 * static_cast<double>(n * n);
           CHECK(std::abs(value - expected) <= 1e-10 * scale);
           CHECK((fast - slow).cwiseAbs().maxCoeff() <= 1e-10 * scale / 0.05);
           if (n == 150) CHECK((likelihood.rank() == n) == !smooth);
@@ -120,7 +120,7 @@ TEST_CASE("causal.kernel_likelihood: a parent of infinite length or without vari
     const double given = value(one, {1.2, 0.3});
     CHECK(value(with_constant, {1.2, 0.7, 0.3}) == given);
     CHECK(gradient[1] == 0);
-    CHECK(given < alone);
+    CHECK(std::abs(given - alone) > 1e-3 * std::abs(alone));
   }
 }
 
@@ -141,9 +141,9 @@ TEST_CASE("causal.kernel_likelihood: the order of samples and of parents does no
     Vector<double> a, b;
     const double x = KernelLikelihood(kind, f.distances[0], parents).evaluate(theta_for(kind, 0.9, 1.4, 0.3), a);
     const double y = KernelLikelihood(kind, shuffled[0], swapped).evaluate(theta_for(kind, 1.4, 0.9, 0.3), b);
-    CHECK(relative_gap(x, y) <= 1e-11);  // 1e-15 n / s, as above
+    CHECK(relative_gap(x, y) <= 1e-9);  // pivots in another order leave another 1e-10
     std::swap(b[0], b[1]);
-    CHECK((a - b).norm() <= 1e-10 * a.norm());
+    CHECK((a - b).norm() <= 1e-8 * a.norm());
   }
 }
 
@@ -217,18 +217,17 @@ TEST_CASE("causal.kernel_likelihood: bad arguments are refused") {
         "KernelLikelihood::evaluate: theta has 3 entries, expected 4 (a length for each of 2 "
         "parents, the noise, the width of X)");
   CHECK(evaluate({1, 1, 0, 1}) == "KernelLikelihood::evaluate: theta[2] must be positive and finite, got 0");
-  const Matrix<double> broken = Matrix<double>::Constant(10, 10, -50.0);  // no distances: K has entries of e^25
-  const std::vector<View<const double, 2>> bad{broken};
-  CHECK(message_of<NumericalError>([&] {
-          Vector<double> gradient;
-          reference::kernel_likelihood(KernelScore::marginal, f.distances[0], bad, numbers({1, 1e-3}), gradient);
-        }) == "kernel_likelihood: A is not positive definite");
   // Points 0 and 2 are equal to 1 but far from each other: no distances, K has the eigenvalue 1 - sqrt(2).
   Matrix<double> crooked = Matrix<double>::Constant(40, 40, 1e4);
   crooked.diagonal().setZero();
   crooked(0, 1) = crooked(1, 0) = crooked(1, 2) = crooked(2, 1) = 0;
   const std::vector<View<const double, 2>> one{crooked};
-  KernelLikelihood lost(KernelScore::output, Matrix<double>::Ones(40, 1).eval(), one);
+  const Matrix<double> ones = Matrix<double>::Ones(40, 1);
+  CHECK(message_of<NumericalError>([&] {
+          Vector<double> gradient;
+          reference::kernel_likelihood(KernelScore::output, ones, one, numbers({1, 0.25}), gradient);
+        }) == "kernel_likelihood: A is not positive definite");
+  KernelLikelihood lost(KernelScore::output, ones, one);
   CHECK(message_of<NumericalError>([&] {
           Vector<double> gradient;
           lost.evaluate(numbers({1, 0.25}), gradient);

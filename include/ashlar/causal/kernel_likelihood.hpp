@@ -17,8 +17,8 @@
 // Kernels of smooth functions have few eigenvalues above rounding. With K_PA = H H^T + E (rank m) and K_X = G G^T + E'
 // (rank r) by pivoted Cholesky, the inverse of A is one of m x m, and value and gradient take
 // O(n^2 (m + r + q) + n (m + r)^2) instead of 6 n^3; where m is above n / 4 the n x n matrix is factored. The
-// remainders have traces of at most max(1e-12 s, 1e-15 n), which moves A^-1, and F with it, by at most
-// 1e-12 + 1e-15 n / s in relative terms.
+// remainders have traces of at most max(1e-10 s, 1e-15 n), which moves A^-1, and the terms of F with it, by
+// at most 1e-10 + 1e-15 n / s in relative terms.
 //
 // Source: Wang, Huang, Liu, You, Liu, Zhang, Gong, "Optimal Kernel Choice for Score Function-based Causal Discovery",
 // ICML 2024; the features and the score by cross-validation are those of Huang, Zhang, Lin, Schoelkopf, Glymour,
@@ -177,7 +177,7 @@ class KernelLikelihood {
     const Index n = samples(), q = parents();
     detail::check_theta("KernelLikelihood::evaluate", q, kind_, theta);
     gradient.resize(theta.size());
-    const double order = static_cast<double>(n), tolerance = std::max(1e-12 * theta[q], 1e-15 * order);
+    const double order = static_cast<double>(n), tolerance = std::max(1e-10 * theta[q], 1e-15 * order);
     weights_.resize(parents_.size());
     for (Index p = 0; p < q; ++p) weights_[static_cast<std::size_t>(p)] = 0.5 / (theta[p] * theta[p]);
     detail::product_gram(parents_, weights_, k_);

@@ -15,6 +15,7 @@
 
 #include <LBFGSB.h>
 
+#include <algorithm>
 #include <cmath>
 #include <exception>
 #include <limits>
@@ -80,8 +81,8 @@ class GuardedObjective {
 }  // namespace detail
 
 /// f(x, gradient) returns the value at x and fills the gradient, which has the size of x. The start is moved into the
-/// bounds. A line search that fails, or that meets a value that is not finite, starts again from the best point so far
-/// with steps a tenth as long, as long as that gains anything.
+/// bounds. A line search that fails, or that meets a value that is not finite, starts again from the best point so far,
+/// with steps a tenth as long where it had gained nothing.
 /// Throws InvalidArgument for sizes that differ and for crossed bounds, NumericalError when the value at the start is
 /// not finite, and whatever f throws.
 template <class F>
@@ -107,10 +108,11 @@ BoundedMinimum minimize_bounded(F&& f, const Vector<double>& start, const Vector
   using Guarded = detail::GuardedObjective<std::remove_reference_t<F>>;
   Guarded guarded(f, lower, upper);
   BoundedMinimum result{start.cwiseMax(lower).cwiseMin(upper), 0, 0, 0, false};
-  constexpr int attempts = 5;
-  for (int attempt = 0; attempt < attempts; ++attempt) {
+  const double longest = parameters.max_step;
+  for (int attempt = 0; attempt < 30; ++attempt) {
     const double before = guarded.best_value;
     bool failed = false;
+    double shortest = 1e-2;
     try {
       Vector<double> x = attempt == 0 ? result.x : guarded.best;
       double value = 0;
@@ -119,6 +121,7 @@ BoundedMinimum minimize_bounded(F&& f, const Vector<double>& start, const Vector
       result.converged = result.iterations < options.max_iterations;
     } catch (const typename Guarded::NotFinite&) {
       failed = true;
+      shortest = 1e-8;
     } catch (const std::exception&) {  // the solver's word for a line search that found nothing
       if (guarded.error) std::rethrow_exception(guarded.error);
       failed = true;
@@ -126,8 +129,13 @@ BoundedMinimum minimize_bounded(F&& f, const Vector<double>& start, const Vector
     if (guarded.best.size() == 0)
       throw NumericalError("minimize_bounded: the value or the gradient at the start is not finite");
     if (!failed) break;
-    parameters.max_step = attempt == 0 ? 0.1 : parameters.max_step / 10;
-    if (attempt > 0 && !(guarded.best_value < before)) break;
+    const double least = options.value_tolerance * std::max(1.0, std::abs(guarded.best_value));
+    if (before - guarded.best_value > least) {
+      parameters.max_step = longest;
+    } else {
+      if (parameters.max_step <= shortest) break;
+      parameters.max_step = std::min(parameters.max_step, 1.0) / 10;
+    }
   }
   result.x = guarded.best;
   result.value = guarded.best_value;
