@@ -125,10 +125,10 @@ Matrix<double> linear_data(Index n, Index nodes) {
   add_evaluation(300, 3, 0.4);  // K_PA of full rank
   for (const Index n : {100, 300})
     for (const Index q : {0, 1, 3}) add_scores(n, q);
-  scoreboard::add({"causal.ges.bic", "V=50 n=1000", "ashlar"}, [] {
-    return [data = linear_data(1000, 50)] {
+  scoreboard::add({"causal.ges.bic", "V=20 n=1000", "ashlar"}, [] {
+    return [data = linear_data(1000, 20)] {
       const GaussianScores score(data);
-      benchmark::DoNotOptimize(greedy_equivalence_search(50, score).score);
+      benchmark::DoNotOptimize(greedy_equivalence_search(20, score).score);
     };
   });
   scoreboard::add({"causal.ges.joint", "V=6 n=300", "ashlar"}, [] {
