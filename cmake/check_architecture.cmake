@@ -20,7 +20,8 @@ set(floor_of_a_field 4)
 set(untested core/config.hpp)
 
 # Headers that need a package besides Eigen and xsimd, and that ashlar.hpp and <field>.hpp leave to who wants them.
-set(apart io/dlpack.hpp io/safetensors.hpp nn/checkpoint.hpp statistics/hellinger_correlation.hpp)
+set(apart causal/kernel_score.hpp io/dlpack.hpp io/safetensors.hpp nn/checkpoint.hpp numerics/bounded_minimizer.hpp
+          statistics/hellinger_correlation.hpp)
 
 function(fault text)
   message(SEND_ERROR "${text}")

@@ -71,6 +71,19 @@ if(ASHLAR_BUILD_TESTS OR ASHLAR_BUILD_BENCHMARKS OR ASHLAR_BUILD_EXAMPLES OR ASH
     target_include_directories(Boost::headers SYSTEM INTERFACE ${boost_math_SOURCE_DIR}/include)
     target_compile_definitions(Boost::headers INTERFACE BOOST_MATH_STANDALONE)
   endif()
+
+  # Two headers and a folder; distributions package them without a CMake file.
+  find_path(LBFGSPP_INCLUDE_DIR LBFGSB.h)
+  if(NOT LBFGSPP_INCLUDE_DIR)
+    FetchContent_Declare(lbfgspp GIT_REPOSITORY https://github.com/yixuan/LBFGSpp.git GIT_TAG v0.1.0 GIT_SHALLOW ON)
+    FetchContent_GetProperties(lbfgspp)
+    if(NOT lbfgspp_POPULATED)
+      FetchContent_Populate(lbfgspp)
+    endif()
+    set(LBFGSPP_INCLUDE_DIR ${lbfgspp_SOURCE_DIR}/include)
+  endif()
+  add_library(lbfgspp INTERFACE IMPORTED)
+  target_include_directories(lbfgspp SYSTEM INTERFACE ${LBFGSPP_INCLUDE_DIR})
 endif()
 
 if(ASHLAR_BUILD_EXAMPLES)

@@ -5,7 +5,8 @@ endif()
 set(CMAKE_CXX_EXTENSIONS OFF)
 
 add_library(ashlar_development INTERFACE)
-target_link_libraries(ashlar_development INTERFACE ashlar::ashlar nlohmann_json::nlohmann_json dlpack::dlpack Boost::headers)
+target_link_libraries(ashlar_development INTERFACE ashlar::ashlar nlohmann_json::nlohmann_json dlpack::dlpack Boost::headers
+                      lbfgspp)
 set(cxx $<COMPILE_LANGUAGE:CXX>)
 target_compile_options(ashlar_development INTERFACE
   "$<${cxx}:-Wall;-Wextra;-Wpedantic;-Wconversion;-Wshadow;-Werror>"

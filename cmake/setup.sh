@@ -22,6 +22,7 @@ gnuplot     gnuplot-nox         gnuplot-minimal     gnuplot        gnuplot
 -           libcli11-dev        cli11-devel         cli11          cli11
 -           libdlpack-dev       -                   -              -
 -           libboost-dev        boost-devel         boost          boost
+-           liblbfgspp-dev      -                   -              -
 '
 if [ "${1:-}" = ci ]; then
   needs="$needs

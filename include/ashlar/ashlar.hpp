@@ -1,6 +1,6 @@
-// The whole library, but for the headers that need a package of their own, as each of them says: io/dlpack.hpp,
-// io/safetensors.hpp, nn/checkpoint.hpp, statistics/hellinger_correlation.hpp. A program that uses one block compiles
-// faster with that block's header alone.
+// The whole library, but for the headers that need a package of their own, as each of them says: causal/kernel_score.hpp,
+// io/dlpack.hpp, io/safetensors.hpp, nn/checkpoint.hpp, numerics/bounded_minimizer.hpp,
+// statistics/hellinger_correlation.hpp. A program that uses one block compiles faster with that block's header alone.
 #pragma once
 
 #include "ashlar/attention.hpp"
@@ -13,6 +13,7 @@
 #include "ashlar/autodiff/softmax.hpp"
 #include "ashlar/autodiff/tape.hpp"
 #include "ashlar/bandits.hpp"
+#include "ashlar/causal.hpp"
 #include "ashlar/core/block.hpp"
 #include "ashlar/core/config.hpp"
 #include "ashlar/core/error.hpp"
@@ -25,6 +26,9 @@
 #include "ashlar/core/view.hpp"
 #include "ashlar/core/workspace.hpp"
 #include "ashlar/diffusion.hpp"
+#include "ashlar/discrete/equivalence_class.hpp"
+#include "ashlar/discrete/node_set.hpp"
+#include "ashlar/discrete/pdag.hpp"
 #include "ashlar/dynamics.hpp"
 #include "ashlar/functional/activations.hpp"
 #include "ashlar/functional/cross_entropy.hpp"
@@ -32,6 +36,7 @@
 #include "ashlar/functional/elementwise.hpp"
 #include "ashlar/functional/normalization.hpp"
 #include "ashlar/io/csv.hpp"
+#include "ashlar/io/dot.hpp"
 #include "ashlar/io/mapped_file.hpp"
 #include "ashlar/io/npy.hpp"
 #include "ashlar/io/number.hpp"
