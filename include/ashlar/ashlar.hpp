@@ -1,5 +1,5 @@
-// The whole library, but for the headers that need a package of their own, as each of them says: causal/kernel_score.hpp,
-// io/dlpack.hpp, io/safetensors.hpp, nn/checkpoint.hpp, numerics/bounded_minimizer.hpp,
+// The whole library, but for the headers that need a package of their own, as each of them says:
+// causal/kernel_score.hpp, io/dlpack.hpp, io/safetensors.hpp, nn/checkpoint.hpp, numerics/bounded_minimizer.hpp,
 // statistics/hellinger_correlation.hpp. A program that uses one block compiles faster with that block's header alone.
 #pragma once
 
