@@ -223,6 +223,16 @@ TEST_CASE("causal.greedy_equivalence_search: the number of parents is bounded") 
   CHECK(greedy_equivalence_search(5, score, {.max_parents = 0}).steps.empty());
 }
 
+TEST_CASE("causal.greedy_equivalence_search: rounding does not choose between equal gains") {
+  const auto score = [](Index node, std::span<const Index> parents) {
+    return parents.empty() ? 0.0 : node == 0 ? -1 - 1e-12 : -1.0;  // 1 -> 0 seems better than 0 -> 1
+  };
+  const GesResult result = greedy_equivalence_search(2, score);
+  REQUIRE(result.steps.size() == 1);
+  CHECK((result.steps[0].from == 0 && result.steps[0].to == 1));
+  CHECK(greedy_equivalence_search(2, score, {.tolerance = 0}).steps[0].from == 1);
+}
+
 TEST_CASE("causal.greedy_equivalence_search: no variables and one variable and independent ones are empty graphs") {
   const ExactBic score{Matrix<double>::Identity(3, 3), 100};
   for (const Index nodes : {Index{0}, Index{1}, Index{3}}) {

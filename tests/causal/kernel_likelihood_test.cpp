@@ -69,8 +69,8 @@ TEST_CASE("causal.kernel_likelihood: the fast form is the reference at small and
           const double value = likelihood.evaluate(theta, fast);
           const double expected =
               reference::kernel_likelihood(kind, outputs_for(kind, f), parents, theta, slow, options);
-          // The factors leave traces of 1e-10 s, which moves every term by 1e-10 in relative terms; the terms are at most
-          // n^2 / (2 s) = 10 n^2, their derivatives 1 / s times that. The joint score is divided by n^2.
+          // The factors leave traces of 1e-10 s, which moves every term by 1e-10 in relative terms; the terms are at
+          // most n^2 / (2 s) = 10 n^2, their derivatives 1 / s times that. The joint score is divided by n^2.
           const double scale = kind == KernelScore::joint ? 10 : 10 * static_cast<double>(n * n);
           CHECK(std::abs(value - expected) <= 1e-10 * scale);
           CHECK((fast - slow).cwiseAbs().maxCoeff() <= 1e-10 * scale / 0.05);

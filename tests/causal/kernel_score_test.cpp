@@ -120,6 +120,16 @@ TEST_CASE("causal.kernel_score: more starts never raise the score and a fit is a
   }
 }
 
+TEST_CASE("causal.kernel_score: a start multiplies the lengths and nothing else") {
+  const Matrix<double> data = kernel_matrix("nonlinear_data");
+  const std::vector<Index> parents{0};
+  const KernelScoreOptions whole{.optimizer = ScoreOptimizer::fixed, .length_starts = {1}};
+  const KernelScoreOptions half{.optimizer = ScoreOptimizer::fixed, .length_starts = {0.5}};
+  const LocalFit a = KernelScores(data, whole).fit(1, parents), b = KernelScores(data, half).fit(1, parents);
+  CHECK(b.length_scales[0] == a.length_scales[0] / 2);
+  CHECK((b.noise == a.noise && b.x_length == a.x_length && a.noise == std::sqrt(0.1)));
+}
+
 TEST_CASE("causal.kernel_score: standardizing takes away scale and shift") {
   const Matrix<double> data = kernel_matrix("nonlinear_data");
   Matrix<double> moved = 8 * data;  // exact

@@ -42,6 +42,13 @@ TEST_CASE("numerics.bounded_minimizer: every point asked for is within the bound
   };
   const auto found = minimize_bounded(f, pair(9, 9), pair(0.1, -0.7), pair(0.3, 0.2));
   CHECK(inside);
+  // The solver's steps round, so what lies past a bound is brought back.
+  const Vector<double> low = pair(0.1, -0.7), high = pair(0.3, 0.2);
+  detail::GuardedObjective<const decltype(f)> guarded(f, low, high);
+  Vector<double> gradient(2);
+  guarded(pair(0.3 + 1e-12, -0.8), gradient);
+  CHECK(inside);
+  CHECK(guarded.best == pair(0.3, -0.7));
   CHECK(std::abs(found.x[0] - 0.3) <= 1e-12);
 }
 

@@ -216,7 +216,7 @@ inline std::vector<Index> topological_order(const Pdag& dag, std::string_view fu
 
 /// x and y are d-separated by `given` in a DAG: no path between them is active. O(V + E).
 /// Throws InvalidArgument when x or y is in `given`, and as topological_order.
-/// Source: Koller, Friedman, "Probabilistic Graphical Models" (2009), algorithm 3.1.
+/// Source: Shachter, "Bayes-Ball: The Rational Pastime", UAI 1998.
 inline bool d_separated(const Pdag& dag, Index x, Index y, const NodeSet& given) {
   constexpr auto function = "d_separated";
   check_argument(given.capacity() == dag.nodes(), function, "the capacity of given", "the number of nodes",
@@ -224,14 +224,6 @@ inline bool d_separated(const Pdag& dag, Index x, Index y, const NodeSet& given)
   topological_order(dag, function);
   dag.parents(x), dag.parents(y);  // both are nodes
   require(!given.contains(x) && !given.contains(y), function, "x and y must not be given");
-  NodeSet ancestors = given;  // of what is given: they open colliders
-  std::vector<Index> open = given.members();
-  while (!open.empty()) {
-    const NodeSet next = dag.parents(open.back()) - ancestors;
-    open.pop_back();
-    ancestors |= next;
-    next.for_each([&](Index node) { open.push_back(node); });
-  }
   // Every node is entered from a child (up) and from a parent (down) at most once.
   NodeSet up(dag.nodes()), down(dag.nodes());
   std::vector<std::pair<Index, bool>> entered;
@@ -247,8 +239,8 @@ inline bool d_separated(const Pdag& dag, Index x, Index y, const NodeSet& given)
     entered.pop_back();
     if (node == y) return false;
     const bool through = !given.contains(node);
-    if (from_child ? through : ancestors.contains(node))
-      dag.parents(node).for_each([&](Index parent) { enter(parent, true); });
+    // A collider is opened by what is given: by itself, or from a descendant, which sends the ball back up.
+    if (from_child ? through : !through) dag.parents(node).for_each([&](Index parent) { enter(parent, true); });
     if (through) dag.children(node).for_each([&](Index child) { enter(child, false); });
   }
   return true;
