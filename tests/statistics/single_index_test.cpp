@@ -15,17 +15,19 @@ namespace {
 
 using test::message_of;
 
-/// n = 200, p = 6, 4000 evaluations of annealing from directional regression, five seeds.
+/// n = 200, p = 6, 4000 evaluations of annealing from directional regression. Over 60 seeds the mean falls to 0.16,
+/// 0.41, 0.05 of its start by the angle walk (designs 2, 3, 4), to 0.29, 0.56, 0.10 by the cooled one; of five seeds
+/// one in twelve groups is twice as far off, so there are twenty.
 struct Outcome {
   double start = 0, result = 0, worst_excess = -1;  // mean sines; the largest B(result) - B(truth)
 };
 Outcome outcome(int scenario, AnnealingWalk walk) {
   Outcome mean;
-  for (std::uint64_t seed = 1; seed <= 5; ++seed) {
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     const Model m = design(scenario, 200, 6, seed);
     const auto fit = hellinger_reduction(m.x, m.y, Rng(seed), {.annealing = walk, .annealing_evaluations = 4000});
-    mean.start += sine(fit.start, m.truth) / 5;
-    mean.result += sine(fit.direction, m.truth) / 5;
+    mean.start += sine(fit.start, m.truth) / 20;
+    mean.result += sine(fit.direction, m.truth) / 20;
     mean.worst_excess = std::max(mean.worst_excess, fit.affinity - copula_affinity((m.x * m.truth).eval(), m.y));
   }
   return mean;
