@@ -52,6 +52,7 @@ TEST_CASE("statistics.single_index: the cooled walk ends below the affinity of t
 }
 
 TEST_CASE("statistics.single_index: a dense direction is found from a useless start by the cooled walk") {
+  // Of 40 samples: median 0.061, largest 0.097. With 8000 evaluations three ended elsewhere, at an affinity far above.
   std::vector<double> sines;
   for (const std::uint64_t seed : {1u, 2u, 3u, 4u, 5u}) {
     Rng rng(seed);
@@ -61,8 +62,7 @@ TEST_CASE("statistics.single_index: a dense direction is found from a useless st
     const Matrix<double> x = normal_matrix<double>(rng, 400, 10);
     Vector<double> y = (x * b).array().square();
     for (double& value : y) value += 0.2 * rng.normal();
-    const auto fit = hellinger_reduction(
-        x, y, rng, {.start = StartDirection::sliced_inverse_regression, .annealing_evaluations = 8000});
+    const auto fit = hellinger_reduction(x, y, rng, {.start = StartDirection::sliced_inverse_regression});
     CHECK(sine(fit.start, b) > 0.3);
     sines.push_back(sine(fit.direction, b));
   }
