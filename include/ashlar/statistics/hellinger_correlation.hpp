@@ -295,10 +295,9 @@ inline HellingerCorrelation hellinger_correlation(View<const double, 1> x, View<
                                                   const HellingerOptions& options = {}) {
   constexpr auto function = "hellinger_correlation";
   detail::check_hellinger(function, x, y, options);
-  return detail::hellinger_correlation_of_margins(
-      detail::copula_margin(function, x, options.max_degree_x, options.alpha),
-      detail::copula_margin(function, y, options.max_degree_y, options.alpha), detail::identity(x.extent(0)),
-      numerics::argsort(x));
+  const auto mx = detail::copula_margin(function, x, options.max_degree_x, options.alpha);
+  const auto my = detail::copula_margin(function, y, options.max_degree_y, options.alpha);
+  return detail::hellinger_correlation_of_margins(mx, my, detail::identity(x.extent(0)), numerics::argsort(x));
 }
 
 /// The probability of a Hellinger correlation as high as this one if x and y were independent: the share, this one
