@@ -26,6 +26,7 @@
 #endif
 
 #include <algorithm>
+#include <boost/math/policies/policy.hpp>
 #include <boost/math/special_functions/beta.hpp>
 #include <cmath>
 #include <cstdint>
@@ -59,6 +60,10 @@ struct HellingerCorrelation {
 
 namespace detail {
 
+/// Where a density is infinite Boost says so by the value, and the message is ours.
+using InfiniteDensity =
+    boost::math::policies::policy<boost::math::policies::overflow_error<boost::math::policies::ignore_error>>;
+
 /// One sample's side of the copula.
 struct CopulaMargin {
   Vector<double> quantile;      ///< T
@@ -72,8 +77,9 @@ inline CopulaMargin copula_margin(std::string_view function, View<const double, 
   CopulaMargin margin{Vector<double>(n), Vector<double>(n), Matrix<double>(n, degree + 1)};
   for (Index i = 0; i < n; ++i) {
     const double u = ranks[i] / static_cast<double>(n + 1), z = 2 * u - 1;
-    margin.quantile[i] = boost::math::ibeta_inv(alpha, alpha, u);
-    margin.root_density[i] = std::sqrt(boost::math::ibeta_derivative(alpha, alpha, margin.quantile[i]));
+    margin.quantile[i] = boost::math::ibeta_inv(alpha, alpha, u, InfiniteDensity());
+    margin.root_density[i] =
+        std::sqrt(boost::math::ibeta_derivative(alpha, alpha, margin.quantile[i], InfiniteDensity()));
     if (!(margin.root_density[i] > 0) || !std::isfinite(margin.root_density[i]))
       throw NumericalError(message(function, ": Beta(", alpha, ", ", alpha, ") has no density at its quantile of ", u));
     double before = 0, legendre = 1;
@@ -289,10 +295,9 @@ inline HellingerCorrelation hellinger_correlation(View<const double, 1> x, View<
                                                   const HellingerOptions& options = {}) {
   constexpr auto function = "hellinger_correlation";
   detail::check_hellinger(function, x, y, options);
-  return detail::hellinger_correlation_of_margins(
-      detail::copula_margin(function, x, options.max_degree_x, options.alpha),
-      detail::copula_margin(function, y, options.max_degree_y, options.alpha), detail::identity(x.extent(0)),
-      numerics::argsort(x));
+  const auto mx = detail::copula_margin(function, x, options.max_degree_x, options.alpha);
+  const auto my = detail::copula_margin(function, y, options.max_degree_y, options.alpha);
+  return detail::hellinger_correlation_of_margins(mx, my, detail::identity(x.extent(0)), numerics::argsort(x));
 }
 
 /// The probability of a Hellinger correlation as high as this one if x and y were independent: the share, this one

@@ -125,9 +125,10 @@ struct HellingerReductionOptions {
   Vector<double> given = {};  ///< [p], of any length but zero, for StartDirection::given
   Index slices = 0;           ///< of the sliced starts, as SliceOptions
   AnnealingWalk annealing = AnnealingWalk::cooled;
-  Index annealing_evaluations = 20000;  ///< not negative; 0: the simplex alone
-  Index simplex_evaluations = 10000;    ///< not negative; 0: annealing alone
-  Index restarts = 1;                   ///< at least 1; all but the first begin at random directions
+  /// Not negative; 0: the simplex alone. From a useless start in ten dimensions, 8000 miss one dense direction in 13.
+  Index annealing_evaluations = 20000;
+  Index simplex_evaluations = 10000;  ///< not negative; 0: annealing alone
+  Index restarts = 1;                 ///< at least 1; all but the first begin at random directions
 };
 
 struct HellingerReduction {
