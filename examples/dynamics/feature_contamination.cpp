@@ -165,7 +165,7 @@ void plot(const std::vector<OnlineTrace>& traces, const std::string& file) {
   std::string script =
       "set terminal svg size 900,400 dynamic font 'sans,13' background 'white' noenhanced\nset output '" + name +
       "'\nset grid lc rgb '#dddddd'\nset border 3\nset xlabel 'step'\nset key center right\n";
-  for (const std::size_t s : {0, 1}) {
+  for (const std::size_t s : {0u, 1u}) {
     script += message("$data", s, " << EOD\n");
     for (const auto& [step, r] : traces[s].points)
       script += message(step, ' ', r.trained.loss, ' ', r.shifted.loss, ' ', r.core, ' ', r.background, '\n');

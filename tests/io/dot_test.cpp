@@ -96,7 +96,7 @@ TEST_CASE("io.dot: hostile text is a parse error that says where and what") {
   };
   for (const auto& [text, says] : table) {
     INFO(text.substr(0, 60));
-    CHECK(message_of<ParseError>([&] { parse_dot(text, "g"); }) == "g: " + says);
+    CHECK(message_of<ParseError>([&text = text] { parse_dot(text, "g"); }) == "g: " + says);
   }
 }
 

@@ -35,7 +35,7 @@ TEST_CASE("linalg.laplace_kernel: points that are the same are exactly that wher
 TEST_CASE("linalg.laplace_kernel: a rate that is not positive is refused") {
   CHECK(message_of<InvalidArgument>([] { LaplaceKernel(0); }) ==
         "LaplaceKernel: gamma must be positive and finite, got 0");
-  CHECK(message_of<InvalidArgument>([] { LaplaceKernel(std::numeric_limits<double>::infinity()); }) ==
+  CHECK(message_of<InvalidArgument>([] { return LaplaceKernel(std::numeric_limits<double>::infinity()); }) ==
         "LaplaceKernel: gamma must be positive and finite, got inf");
 }
 
