@@ -16,6 +16,7 @@
 #include "ashlar/core/random.hpp"
 #include "ashlar/io/dot.hpp"
 #include "support/cli.hpp"
+#include "support/plot.hpp"
 
 namespace {
 
@@ -195,24 +196,14 @@ bool graphs(const Rng& seed, bool full, std::vector<std::vector<double>>& table)
 }
 
 void plot(const std::vector<std::vector<double>>& table, const std::string& file) {
-  if (std::system("gnuplot --version > /dev/null 2>&1") != 0) {
-    std::printf("\nNo plot: gnuplot is not installed.\n");
-    return;
-  }
-  std::FILE* gnuplot = popen("gnuplot 2> /dev/null", "w");
-  if (gnuplot == nullptr) return;
-  std::string name = file;
-  for (std::size_t at = 0; (at = name.find('\'', at)) != std::string::npos; at += 2) name.insert(at, "'");
   std::string script =
-      "set terminal svg size 760,420 dynamic font 'sans,13' background 'white' noenhanced\nset output '" + name +
-      "'\nset grid y lc rgb '#dddddd'\nset key outside right top\nset border 3\nset style data histograms\n"
+      "set grid noxtics\nset key outside right top\nset style data histograms\n"
       "set style fill solid 0.8\nset yrange [0:1]\nset title 'Skeletons by greedy equivalence search'\n"
       "set ylabel 'F1'\n$data << EOD\n";
   const char* names[] = {"joint", "marginal", "heuristic", "CV", "BIC"};
   for (std::size_t i = 0; i < table.size(); ++i) script += message(names[i], ' ', table[i][0], ' ', table[i][1], '\n');
   script += "EOD\nplot $data using 2:xtic(1) title 'density 0.4', $data using 3 title 'density 0.8'\n";
-  std::fwrite(script.data(), 1, script.size(), gnuplot);
-  std::printf("\n%s\n", pclose(gnuplot) == 0 ? ("The plot is in " + file).c_str() : "No plot: gnuplot failed.");
+  example::plot(file, script);
 }
 
 bool body(const example::Settings& settings, const std::string& file) {

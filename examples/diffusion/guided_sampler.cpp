@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
 #include <numbers>
 #include <string>
 #include <vector>
@@ -20,6 +19,7 @@
 #include "ashlar/diffusion/guidance_analysis.hpp"
 #include "ashlar/diffusion/guided_sampler.hpp"
 #include "support/cli.hpp"
+#include "support/plot.hpp"
 
 namespace {
 
@@ -137,26 +137,16 @@ bool interval(const GaussianMixture& mixture, Rng& rng, Index samples) {
 
 /// Confidence and entropy over strength, as SVG, where gnuplot is installed.
 void plot(const std::vector<SweepRow>& rows, const std::string& file) {
-  if (std::system("gnuplot --version > /dev/null 2>&1") != 0) {
-    std::printf("\nNo plot: gnuplot is not installed.\n");
-    return;
-  }
-  std::FILE* gnuplot = popen("gnuplot 2> /dev/null", "w");
-  if (gnuplot == nullptr) return;
-  std::string name;
-  for (const char c : file) name += c == '\'' ? std::string("''") : std::string(1, c);
   std::string script =
-      "set terminal svg size 760,420 dynamic font 'sans,13' background 'white' noenhanced\nset output '" + name +
-      "'\nset grid lc rgb '#dddddd'\nset border 11\nset key outside right top\nset ytics nomirror\n" +
-      "set y2tics\nset title 'Guidance of three classes on a circle'\nset xlabel 'strength'\n" +
+      "set border 11\nset key outside right top\nset ytics nomirror\n"
+      "set y2tics\nset title 'Guidance of three classes on a circle'\nset xlabel 'strength'\n"
       "set ylabel 'confidence'\nset y2label 'entropy of DDIM samples'\n$data << EOD\n";
   for (const SweepRow& row : rows)
     script += message(row.strength, ' ', row.ddim.mean, ' ', row.ddpm.mean, ' ', row.ddim_entropy.entropy, '\n');
   script +=
       "EOD\nplot $data using 1:2 with linespoints pt 7 lw 2 title 'DDIM confidence', $data using 1:3 with linespoints "
       "pt 7 lw 2 title 'DDPM confidence', $data using 1:4 axes x1y2 with linespoints pt 7 lw 2 title 'entropy'\n";
-  std::fwrite(script.data(), 1, script.size(), gnuplot);
-  std::printf("\n%s\n", pclose(gnuplot) == 0 ? ("The plot is in " + file).c_str() : "No plot: gnuplot failed.");
+  example::plot(file, script);
 }
 
 bool body(const example::Settings& settings, const std::string& file) {

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
 #include <optional>
 #include <string>
 #include <utility>
@@ -15,6 +14,7 @@
 
 #include "ashlar/dynamics.hpp"
 #include "support/cli.hpp"
+#include "support/plot.hpp"
 
 namespace {
 
@@ -156,19 +156,9 @@ bool operate(Rng rng) {
 }
 
 void plot(const std::vector<Growth>& table, const std::string& file) {
-  if (std::system("gnuplot --version > /dev/null 2>&1") != 0) {
-    std::printf("\nNo plot: gnuplot is not installed.\n");
-    return;
-  }
-  std::FILE* gnuplot = popen("gnuplot 2> /dev/null", "w");
-  if (gnuplot == nullptr) return;
-  std::string name = file;
-  for (std::size_t at = 0; (at = name.find('\'', at)) != std::string::npos; at += 2) name.insert(at, "'");
   std::string script =
-      "set terminal svg size 760,420 dynamic font 'sans,13' background 'white' noenhanced\nset output '" + name +
-      "'\nset grid lc rgb '#dddddd'\nset key outside right top\nset border 3\n";
-  script +=
-      "set title 'From one agent: albums of 10 items, beta 0.9'\nset xlabel 'round'\nset ylabel 'share of carriers'\n";
+      "set key outside right top\nset title 'From one agent: albums of 10 items, beta 0.9'\nset xlabel 'round'\nset "
+      "ylabel 'share of carriers'\n";
   std::string draws;
   for (std::size_t i = 0; i < table.size(); ++i) {
     script += message("$data", i, " << EOD\n");
@@ -177,8 +167,7 @@ void plot(const std::vector<Growth>& table, const std::string& file) {
     draws += message(i == 0 ? "plot " : ", ", "$data", i, " with lines lw 2 title '", table[i].agents, " agents'");
   }
   script += draws + "\n";
-  std::fwrite(script.data(), 1, script.size(), gnuplot);
-  std::printf("\n%s %s\n", pclose(gnuplot) == 0 ? "The plot is in" : "gnuplot could not write", file.c_str());
+  example::plot(file, script);
 }
 
 bool body(const example::Settings& settings, const std::string& file) {

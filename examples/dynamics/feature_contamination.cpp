@@ -10,13 +10,13 @@
 #include <array>
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "ashlar/dynamics.hpp"
 #include "support/cli.hpp"
+#include "support/plot.hpp"
 
 namespace {
 
@@ -154,17 +154,7 @@ bool study(const Rng& rng, bool full) {
 }
 
 void plot(const std::vector<OnlineTrace>& traces, const std::string& file) {
-  if (std::system("gnuplot --version > /dev/null 2>&1") != 0) {
-    std::printf("\nNo plot: gnuplot is not installed.\n");
-    return;
-  }
-  std::FILE* gnuplot = popen("gnuplot 2> /dev/null", "w");
-  if (gnuplot == nullptr) return;
-  std::string name = file;
-  for (std::size_t at = 0; (at = name.find('\'', at)) != std::string::npos; at += 2) name.insert(at, "'");
-  std::string script =
-      "set terminal svg size 900,400 dynamic font 'sans,13' background 'white' noenhanced\nset output '" + name +
-      "'\nset grid lc rgb '#dddddd'\nset border 3\nset xlabel 'step'\nset key center right\n";
+  std::string script = "set xlabel 'step'\nset key center right\n";
   for (const std::size_t s : {0u, 1u}) {
     script += message("$data", s, " << EOD\n");
     for (const auto& [step, r] : traces[s].points)
@@ -180,8 +170,7 @@ void plot(const std::vector<OnlineTrace>& traces, const std::string& file) {
       "plot $data0 using 1:4 with lines lw 2 lc 6 title 'relu, core', "
       "$data0 using 1:5 with lines lw 2 lc 7 title 'relu, background', "
       "$data1 using 1:5 with lines lw 2 dt 2 lc 4 title 'linear, background'\nunset multiplot\n";
-  std::fwrite(script.data(), 1, script.size(), gnuplot);
-  std::printf("\n%s %s\n", pclose(gnuplot) == 0 ? "The plot is in" : "gnuplot could not write", file.c_str());
+  example::plot(file, script, {.width = 900, .height = 400});
 }
 
 bool body(const example::Settings& settings, const std::string& file) {

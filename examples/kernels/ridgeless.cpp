@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
 #include <functional>
 #include <limits>
 #include <string>
@@ -18,6 +17,7 @@
 #include "ashlar/linalg/laplace_kernel.hpp"
 #include "ashlar/numerics/line_fit.hpp"
 #include "support/cli.hpp"
+#include "support/plot.hpp"
 
 namespace {
 
@@ -228,17 +228,8 @@ bool classifier(const Rng& rng) {
 }
 
 void plot(const std::vector<Growth>& all, const std::string& file) {
-  if (std::system("gnuplot --version > /dev/null 2>&1") != 0) {
-    std::printf("\nNo plot: gnuplot is not installed.\n");
-    return;
-  }
-  std::FILE* gnuplot = popen("gnuplot 2> /dev/null", "w");
-  if (gnuplot == nullptr) return;
-  std::string name = file;
-  for (std::size_t at = 0; (at = name.find('\'', at)) != std::string::npos; at += 2) name.insert(at, "'");
   std::string script =
-      "set terminal svg size 760,420 dynamic font 'sans,13' background 'white' noenhanced\nset output '" + name +
-      "'\nset grid lc rgb '#dddddd'\nset key outside right top\nset border 3\nset logscale xy\nset format y '10^{%L}'\n"
+      "set key outside right top\nset logscale xy\n"
       "set title 'What interpolating noise costs'\nset xlabel 'samples'\nset ylabel 'variance of unit noise'\n"
       "set format y '%g'\n";
   std::string draws;
@@ -252,8 +243,7 @@ void plot(const std::vector<Growth>& all, const std::string& file) {
                      all[i].title, "'");
   }
   script += draws + "\n";
-  std::fwrite(script.data(), 1, script.size(), gnuplot);
-  std::printf("\n%s %s\n", pclose(gnuplot) == 0 ? "The plot is in" : "gnuplot could not write", file.c_str());
+  example::plot(file, script);
 }
 
 bool body(const example::Settings& settings, const std::string& file) {

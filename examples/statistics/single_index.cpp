@@ -9,7 +9,6 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,6 +18,7 @@
 #include "ashlar/statistics.hpp"
 #include "ashlar/statistics/hellinger_correlation.hpp"
 #include "support/cli.hpp"
+#include "support/plot.hpp"
 
 namespace {
 
@@ -140,23 +140,13 @@ bool report(const Rng& rng, const Data& shown) {
 }
 
 void plot(const Data& shown, const std::string& file) {
-  if (std::system("gnuplot --version > /dev/null 2>&1") != 0) {
-    std::printf("\nNo plot: gnuplot is not installed.\n");
-    return;
-  }
-  std::FILE* gnuplot = popen("gnuplot 2> /dev/null", "w");
-  if (gnuplot == nullptr) return;
-  std::string name = file;
-  for (std::size_t at = 0; (at = name.find('\'', at)) != std::string::npos; at += 2) name.insert(at, "'");
   const Vector<double> index = shown.x * shown.truth;
   std::string script =
-      "set terminal svg size 760,420 dynamic font 'sans,13' background 'white' noenhanced\nset output '" + name +
-      "'\nset grid lc rgb '#dddddd'\nset border 3\nset yrange [-1:8]\nset title 'y = z^2 + 0.05 Cauchy'\n"
+      "set yrange [-1:8]\nset title 'y = z^2 + 0.05 Cauchy'\n"
       "set xlabel 'index found'\nset ylabel 'y'\n$data << EOD\n";
   for (Index i = 0; i < index.size(); ++i) script += message(index[i], ' ', shown.y[i], '\n');
   script += "EOD\nplot $data with points pt 7 ps 0.5 notitle\n";
-  std::fwrite(script.data(), 1, script.size(), gnuplot);
-  std::printf("\n%s %s\n", pclose(gnuplot) == 0 ? "The plot is in" : "gnuplot could not write", file.c_str());
+  example::plot(file, script);
 }
 
 bool body(const example::Settings& settings, const std::string& file) {

@@ -9,6 +9,7 @@
 
 #include "ashlar/io/csv.hpp"
 #include "support/cli.hpp"
+#include "support/plot.hpp"
 #include "tour/tour.hpp"
 
 namespace ashlar::tour {
@@ -42,23 +43,11 @@ std::string escaped(const std::string& text) {
   return html;
 }
 
-/// gnuplot's own quoting: inside single quotes, a quote is doubled.
-std::string quoted(const std::string& text) {
-  std::string result = "'";
-  for (const char c : text) result += c == '\'' ? std::string("''") : std::string(1, c);
-  return result + "'";
-}
-
-bool have_gnuplot() { return std::system("gnuplot --version > /dev/null 2>&1") == 0; }
-
 /// Draws one plot as SVG. Returns false when gnuplot refuses.
 bool draw(const Plot& plot, const std::filesystem::path& file) {
-  std::FILE* gnuplot = popen("gnuplot 2> /dev/null", "w");
-  if (gnuplot == nullptr) return false;
-  std::string script = "set terminal svg size 760,420 dynamic font 'sans,13' background 'white' noenhanced\n";
-  script += "set output " + quoted(file.string()) + "\nset grid lc rgb '#dddddd'\nset key outside right top\nset border 3\n";
-  script += "set title " + quoted(plot.title) + "\nset xlabel " + quoted(plot.x_label) + "\nset ylabel " +
-            quoted(plot.y_label) + "\n";
+  using example::quoted;
+  std::string script = "set key outside right top\nset title " + quoted(plot.title) + "\nset xlabel " +
+                       quoted(plot.x_label) + "\nset ylabel " + quoted(plot.y_label) + "\n";
   if (plot.log_x) script += "set logscale x\n";
   if (plot.log_y) script += "set logscale y\nset format y '%.0e'\n";
   std::string draws;
@@ -70,14 +59,12 @@ bool draw(const Plot& plot, const std::filesystem::path& file) {
     draws += (i == 0 ? "plot " : ", ") + ("$data" + std::to_string(i)) + " with " +
              (series.x.size() > 60 ? "lines" : "linespoints pt 7 ps 0.5") + " lw 2 title " + quoted(series.name);
   }
-  script += draws + "\n";
-  std::fwrite(script.data(), 1, script.size(), gnuplot);
-  return pclose(gnuplot) == 0;
+  return example::draw(file.string(), script + draws + "\n");
 }
 
 void write_page(const std::vector<Section>& sections, const std::filesystem::path& folder) {
   std::filesystem::create_directories(folder);
-  const bool drawn = have_gnuplot();
+  const bool drawn = example::have_gnuplot();
   std::string page =
       "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><title>The ashlar tour</title><style>"
       "body{font:16px/1.5 sans-serif;max-width:960px;margin:2em auto;padding:0 1em;color:#222}"
