@@ -28,9 +28,9 @@
 #include <vector>
 
 #include "ashlar/core/error.hpp"
-#include "ashlar/core/parallel.hpp"
 #include "ashlar/core/scalar.hpp"
 #include "ashlar/core/tensor.hpp"
+#include "ashlar/functional/elementwise.hpp"
 
 namespace ashlar::autodiff {
 
@@ -84,16 +84,13 @@ using TangentRule = std::function<std::vector<std::optional<Var<T>>>(Tangents<T>
 namespace detail {
 
 inline constexpr Index not_recorded = -1;
-inline constexpr Index elementwise_grain = 16384;
 
 /// to += from, element by element.
 template <class T>
 void add_to(Tensor<T>& to, const Tensor<T>& from) {
   ASHLAR_ASSERT(to.shape() == from.shape());
-  parallel_for(to.size(), elementwise_grain, [&](Index begin, Index end) {
-    Eigen::Map<Vector<T>>(to.data() + begin, end - begin) +=
-        Eigen::Map<const Vector<T>>(from.data() + begin, end - begin);
-  });
+  functional::map(
+      to, [](const auto& a, const auto& b) { return a + b; }, to, from);
 }
 
 /// What a tape shares with the values made on it, which may outlive it: whether it is there, how often it was swept,

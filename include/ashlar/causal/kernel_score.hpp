@@ -27,6 +27,7 @@
 #include "ashlar/core/error.hpp"
 #include "ashlar/core/parallel.hpp"
 #include "ashlar/core/tensor.hpp"
+#include "ashlar/functional/descent.hpp"
 #include "ashlar/numerics/bounded_minimizer.hpp"
 
 namespace ashlar::causal {
@@ -231,10 +232,9 @@ class KernelScores {
     for (int t = 1; t <= steps; ++t) {
       theta = theta.cwiseMax(lower).cwiseMin(upper).eval();
       score = likelihood.evaluate(theta, gradient);
-      first = 0.9 * first + 0.1 * gradient;
-      second = 0.999 * second + 0.001 * gradient.cwiseAbs2();
-      theta.array() -=
-          rate * (first.array() / (1 - std::pow(0.9, t))) / ((second.array() / (1 - std::pow(0.999, t))).sqrt() + 1e-8);
+      const auto elements = [](Vector<double>& x) { return std::span(x.data(), static_cast<std::size_t>(x.size())); };
+      functional::adam_update<double>(elements(theta), elements(gradient), elements(first), elements(second), t,
+                                      functional::Decay::apart, {.learning_rate = rate});
     }
     return {score, std::move(theta), steps, true};
   }

@@ -1,12 +1,13 @@
 // The update rules behind two_layer_training.hpp, over the arrays of a two-layer network.
 #pragma once
 
-#include <Eigen/Core>
-#include <cmath>
+#include <cstddef>
+#include <span>
 
 #include "ashlar/core/tensor.hpp"
 #include "ashlar/dynamics/two_layer_gradient.hpp"
 #include "ashlar/dynamics/two_layer_network.hpp"
+#include "ashlar/functional/descent.hpp"
 
 namespace ashlar::dynamics::detail {
 
@@ -23,9 +24,7 @@ class NetworkUpdate {
     update(network.bias, gradient.bias, first_.bias, second_.bias);
     if (!options_.train_output) return;
     update(network.output, gradient.output, first_.output, second_.output);
-    const auto scalar = [](auto& x) { return Eigen::Map<Eigen::Matrix<T, 1, 1>>(&x); };
-    auto bias = scalar(network.output_bias), first = scalar(first_.output_bias), second = scalar(second_.output_bias);
-    update(bias, Eigen::Matrix<T, 1, 1>(gradient.output_bias), first, second);
+    update(network.output_bias, gradient.output_bias, first_.output_bias, second_.output_bias);
   }
 
  private:
@@ -34,31 +33,29 @@ class NetworkUpdate {
             Vector<T>::Zero(network.output.size()), 0};
   }
 
-  template <class Parameter, class Gradient, class Moment>
-  void update(Parameter& parameter, const Gradient& gradient, Moment& first, Moment& second) const {
+  static std::span<T> elements(T& x) { return {&x, 1}; }
+  static std::span<const T> elements(const T& x) { return {&x, 1}; }
+  template <class X>
+  static auto elements(X& x) {
+    return std::span(x.data(), static_cast<std::size_t>(x.size()));
+  }
+
+  template <class X>
+  void update(X& parameter, const X& gradient, X& first, X& second) const {
     using Rule = decltype(options_.rule);
-    auto theta = parameter.array();
-    auto m = first.array(), v = second.array();
-    const T rate = static_cast<T>(options_.learning_rate), decay = static_cast<T>(options_.weight_decay);
-    if (options_.rule == Rule::sgd) {
-      m = static_cast<T>(options_.momentum) * m + (gradient.array() + decay * theta);
-      theta -= rate * m;
-      return;
-    }
-    constexpr double beta1 = 0.9, beta2 = 0.999;
-    const T keep1 = static_cast<T>(beta1), keep2 = static_cast<T>(beta2), epsilon = static_cast<T>(1e-8);
-    const T scale1 = static_cast<T>(1 - std::pow(beta1, steps_)), scale2 = static_cast<T>(1 - std::pow(beta2, steps_));
-    const bool decoupled = options_.rule == Rule::adamw;
-    if (decoupled) theta *= 1 - rate * decay;
-    const T coupled = decoupled ? T(0) : decay;
-    m = keep1 * m + (1 - keep1) * (gradient.array() + coupled * theta);
-    v = keep2 * v + (1 - keep2) * (gradient.array() + coupled * theta).square();
-    theta -= rate * (m / scale1) / ((v / scale2).sqrt() + epsilon);
+    if (options_.rule == Rule::sgd)
+      return functional::sgd_update<T>(elements(parameter), elements(gradient), elements(first),
+                                       {.learning_rate = options_.learning_rate,
+                                        .momentum = options_.momentum,
+                                        .weight_decay = options_.weight_decay});
+    functional::adam_update<T>(elements(parameter), elements(gradient), elements(first), elements(second), steps_,
+                               options_.rule == Rule::adamw ? functional::Decay::apart : functional::Decay::in_gradient,
+                               {.learning_rate = options_.learning_rate, .weight_decay = options_.weight_decay});
   }
 
   Options options_;
   NetworkGradient<T> first_, second_;
-  double steps_ = 0;
+  Index steps_ = 0;
 };
 
 }  // namespace ashlar::dynamics::detail
