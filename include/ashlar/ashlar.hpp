@@ -47,6 +47,7 @@
 #include "ashlar/linalg/gram.hpp"
 #include "ashlar/linalg/laplace_kernel.hpp"
 #include "ashlar/linalg/product.hpp"
+#include "ashlar/linalg/random_orthonormal.hpp"
 #include "ashlar/linalg/randomized_svd.hpp"
 #include "ashlar/linalg/small_product.hpp"
 #include "ashlar/linalg/softmax.hpp"

@@ -16,7 +16,6 @@
 #pragma once
 
 #include <Eigen/Core>
-#include <Eigen/QR>
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -31,6 +30,7 @@
 #include "ashlar/core/random.hpp"
 #include "ashlar/core/random_lanes.hpp"
 #include "ashlar/core/tensor.hpp"
+#include "ashlar/linalg/random_orthonormal.hpp"
 
 namespace ashlar::dynamics {
 
@@ -52,11 +52,7 @@ class FeatureBasis {
     const Index features = core + background;
     require(d >= features, function, "d must be at least the number of features, got ", d, " dimensions for ", features,
             " features");
-    const Eigen::HouseholderQR<Matrix<double>> qr(normal_matrix<double>(rng, d, features));
-    Matrix<double> q = qr.householderQ() * Matrix<double>::Identity(d, features);
-    for (Index j = 0; j < features; ++j)  // with positive pivots the factorisation is unique, and its law uniform
-      if (qr.matrixQR()(j, j) < 0) q.col(j) = -q.col(j);
-    return {std::move(q), core};
+    return {linalg::random_orthonormal(rng, d, features), core};
   }
 
   const Matrix<double>& directions() const { return directions_; }  ///< Q: [d, features]

@@ -6,7 +6,6 @@
 // outputs times those. Each function draws one number an element, in order.
 #pragma once
 
-#include <Eigen/QR>
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -15,6 +14,7 @@
 #include "ashlar/core/random.hpp"
 #include "ashlar/core/scalar.hpp"
 #include "ashlar/core/tensor.hpp"
+#include "ashlar/linalg/random_orthonormal.hpp"
 
 namespace ashlar::nn {
 
@@ -34,13 +34,6 @@ template <Real T>
 Tensor<T> uniform(Rng& rng, const Shape& shape, double limit) {
   auto tensor = Tensor<T>::uninitialized(shape);
   for (Index i = 0; i < tensor.size(); ++i) tensor.data()[i] = static_cast<T>(limit * (2 * rng.uniform() - 1));
-  return tensor;
-}
-/// Normal with mean 0.
-template <Real T>
-Tensor<T> normal(Rng& rng, const Shape& shape, double deviation) {
-  auto tensor = Tensor<T>::uninitialized(shape);
-  for (Index i = 0; i < tensor.size(); ++i) tensor.data()[i] = static_cast<T>(deviation * rng.normal());
   return tensor;
 }
 /// Normal with mean 0, drawn again while it is more than two deviations away.
@@ -70,12 +63,12 @@ Tensor<T> xavier_uniform(Rng& rng, const Shape& shape, double gain = 1) {
 template <Real T>
 Tensor<T> xavier_normal(Rng& rng, const Shape& shape, double gain = 1) {
   const Fan fan = fan_of(shape);
-  return normal<T>(rng, shape, gain * std::sqrt(2 / static_cast<double>(std::max<Index>(fan.in + fan.out, 1))));
+  return normal_tensor<T>(rng, shape, gain * std::sqrt(2 / static_cast<double>(std::max<Index>(fan.in + fan.out, 1))));
 }
 /// He, Zhang, Ren, Sun 2015, for ReLU: normal with deviation sqrt(2 / fan-in).
 template <Real T>
 Tensor<T> he_normal(Rng& rng, const Shape& shape) {
-  return normal<T>(rng, shape, std::sqrt(2 / static_cast<double>(std::max<Index>(fan_of(shape).in, 1))));
+  return normal_tensor<T>(rng, shape, std::sqrt(2 / static_cast<double>(std::max<Index>(fan_of(shape).in, 1))));
 }
 /// He, Zhang, Ren, Sun 2015, for ReLU: uniform with limit sqrt(6 / fan-in).
 template <Real T>
@@ -91,12 +84,7 @@ Tensor<T> orthogonal(Rng& rng, const Shape& shape, double gain = 1) {
   const Index rows = shape[0], cols = fan.in, many = std::max(rows, cols), few = std::min(rows, cols);
   Tensor<T> tensor(shape);
   if (few == 0) return tensor;
-  Matrix<double> a(many, few);
-  for (Index i = 0; i < a.size(); ++i) a.data()[i] = rng.normal();
-  const Eigen::HouseholderQR<Eigen::MatrixXd> qr(a);
-  Matrix<double> q = qr.householderQ() * Eigen::MatrixXd::Identity(many, few);
-  for (Index j = 0; j < few; ++j)  // R with a positive diagonal makes the distribution uniform
-    if (qr.matrixQR()(j, j) < 0) q.col(j) *= -1;
+  const Matrix<double> q = linalg::random_orthonormal(rng, many, few);
   Eigen::Map<Matrix<T>> out(tensor.data(), rows, cols);
   if (rows >= cols)
     out = (gain * q).template cast<T>();

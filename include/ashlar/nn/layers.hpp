@@ -63,7 +63,7 @@ struct Embedding {
   Embedding() = default;
   /// Normal numbers times `deviation`.
   Embedding(Rng& rng, Index entries, Index width, double deviation = 1)
-      : weight(normal<T>(rng, {entries, width}, deviation)) {}
+      : weight(normal_tensor<T>(rng, {entries, width}, deviation)) {}
 
   /// [count of ids, width], on the given tape or, for a null one, as a constant.
   Var<T> operator()(Tape<T>* tape, std::vector<Index> ids) {
